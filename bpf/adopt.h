@@ -153,10 +153,11 @@ static __always_inline bool nn_inherited(struct task_struct *t,
 	return false;
 }
 
-/* A socket in a process's file table: make its path anew. Several processes may
- * hold it. It stays with the one that used it last, if that is known; the heir
- * of a socket gets it only if it sleeps in a call on it; and of others the
- * first that is found counts. Whoever sends on it next takes it over. */
+/* nn_adopt_file makes the path of a socket in a process's file table once more.
+ * Several processes may hold the socket. It stays with the one that used it
+ * last, if that is known. The heir of a socket gets it only if it sleeps in a
+ * call on it. Otherwise the first process that is found gets it. The next
+ * sender takes the socket over. */
 static __always_inline void nn_adopt_file(struct task_struct *t,
 					  const struct file *file, __u32 fd,
 					  struct sock *sk)

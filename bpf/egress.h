@@ -183,8 +183,8 @@ static __noinline int nn_other_judge(struct __sk_buff *skb, struct nn_socket *s,
 }
 
 /* This socket has no path. While the machine has a limit, the socket of every
- * process has a path. So this socket is the kernel's own, which answers pings
- * and packets for no socket. Its packet passes. */
+ * process has a path. This socket therefore is the kernel's own, which answers
+ * pings and packets for no socket. Its packet passes. */
 static __always_inline void nn_kernel_sent(struct __sk_buff *skb)
 {
 	if (skb->ifindex != LOOPBACK_IFINDEX && nn_host_limited())

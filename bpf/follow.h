@@ -13,8 +13,9 @@
 /* The number of this walk, from 1 on; the user side sets it. */
 __u32 follow_walk;
 
-/* The process that used the socket last may have it still: it was met in this
- * walk or in the one before, or may come yet. unsure: another walk tells. */
+/* nn_user_has tells whether the process that used the socket last may still
+ * have it: this walk or the one before has found it, or this walk may find it
+ * later. unsure: another walk has to decide. */
 static __always_inline bool nn_user_has(struct nn_socket *s, bool *unsure)
 {
 	__u32 age = follow_walk - s->met_walk;

@@ -32,8 +32,8 @@ struct udphdr {
 } __core;
 
 /* The packet is TCP's, or nobody keeps anything with its socket. (What stands
- * for a socket until a connection is there, or after it, is smaller: whatever
- * is read, there is nothing with it, and it is TCP's.) */
+ * for a socket until a connection is there, or after it, is smaller. Reads
+ * beyond its end are harmless, because it is TCP's in any case.) */
 static __always_inline bool nn_sent_free(struct __sk_buff *skb)
 {
 	struct sk_buff *b;
@@ -47,7 +47,7 @@ static __always_inline bool nn_sent_free(struct __sk_buff *skb)
 }
 
 /* Where the packet has its network header, if that many bytes of it are in one
- * piece; NULL = they are not. What is read there does not fault. */
+ * piece; NULL = they are not. Reads there do not fault. */
 static __always_inline void *nn_network_header(struct __sk_buff *skb,
 					       __u32 bytes)
 {

@@ -28,7 +28,8 @@ static __always_inline bool nn_line_adds(const struct nn_node *n)
 	return n->line_overhead | n->line_least | n->line_cells;
 }
 
-/* segments of a transmit: so many packets, instead of how large they are. */
+/* With this bit the field segments of a transmit holds a number of packets,
+ * instead of their size. */
 #define NN_COUNTED (1U << 31)
 
 static __always_inline __u32 nn_counted(__u32 packets)
@@ -36,8 +37,9 @@ static __always_inline __u32 nn_counted(__u32 packets)
 	return packets | NN_COUNTED;
 }
 
-/* Of so many IP bytes in packets of a size, or a number, and a shorter last
- * one; 0: in one packet. */
+/* nn_line_bytes returns the bytes on the line for IP bytes. The packets have
+ * the size, or the number, that segments holds, and the last one is shorter;
+ * 0: it is one packet. */
 static __always_inline __u64 nn_line_bytes(const struct nn_node *n, __u64 bytes,
 					   __u32 segments)
 {

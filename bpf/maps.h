@@ -238,7 +238,7 @@ struct {
 
 /* Cgroups that no node limits, as the datapath finds them. The low half of a
  * value is the epoch of the policy and the high half is the cgroup's id, so
- * that one write stores both. Of cgroups that share an index, the last one
+ * that one write stores both. If cgroups share an index, the last one
  * stays. */
 #define NN_FREE_CGROUPS 64
 

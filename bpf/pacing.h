@@ -252,9 +252,9 @@ static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 	 * far as the other chunks were ahead when it came, and further the
 	 * longer it waits. It may also leave before its time by half its wait,
 	 * because TCP tries again only after twice that wait. Other chunks
-	 * leave when the clock would soon be idle. That time is then missing
-	 * for chunks that come late, so in a crowd of connections that were
-	 * closed at once the late ones must find some time as well. */
+	 * leave when the clock would soon be idle. Chunks that come late then
+	 * miss that time. In a crowd of connections that were closed at once
+	 * the late ones must find some time as well. */
 	turn = s->due_ns - (x->now_ns - s->held_ns) / 2;
 	if (x->now_ns > turn)
 		ahead = s->ahead_ns;
@@ -322,7 +322,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	if (s->unsettled_bytes < 0)
 		bytes -= s->unsettled_bytes;
 	/* The last segment was charged for MPTCP's option and had none, as the
-	 * peer speaks plain TCP: that charge pays for this segment's option. */
+	 * peer speaks plain TCP. Its charge pays for this segment's option. */
 	else if (s->unsettled_bytes < segments * option)
 		bytes -= s->unsettled_bytes;
 	else

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Does a packet of a socket come to its device from the egress hook? What a
- * tunnel has packed still has the sender's socket, and was seen at the hook for
- * the tunnel's device. What has waited for its neighbour's address was seen
- * long ago: others were since then.
+ * This file tells whether a packet of a socket comes to its device from the
+ * egress hook. A packet that a tunnel has encapsulated still has the sender's
+ * socket, and the hook has seen it for the tunnel's device. The hook saw a
+ * packet that waited for its neighbour's address long ago, and others since
+ * then.
  */
 #ifndef NETNICE_SEND_FROM_H
 #define NETNICE_SEND_FROM_H
@@ -108,11 +109,11 @@ static __noinline int nn_sent_as_made(struct __sk_buff *skb,
 	return 1;
 }
 
-/* That another thread sends by another device meanwhile does not matter: it
- * does so on another processor. If something else came between, the socket's
- * last device tells. A packet that neither tells to come from there may have
- * waited. It is another than the one that was seen last, for that one came
- * while it waited; a device on another one passes on the same. */
+/* It does not matter that another thread sends by another device meanwhile,
+ * because it does so on another processor. If something else came between, the
+ * socket's last device tells. A packet that neither tells to come from there
+ * may have waited. It is another than the one that was seen last, for that one
+ * came while it waited; a device on another one passes on the same. */
 static __always_inline bool nn_comes_from_hook(struct __sk_buff *skb,
 					       struct bpf_sock *sk,
 					       const struct nn_socket *s)

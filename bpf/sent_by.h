@@ -2,8 +2,8 @@
 /*
  * This file finds the sender of non-TCP traffic at the egress hook. The hook
  * runs in the process that made the call, unless the machine's firewall had
- * given the packet to another process to decide upon. So the process that runs
- * there must also have the socket open.
+ * given the packet to another process to decide upon. The process that runs
+ * there must therefore have the socket open, too.
  */
 #ifndef NETNICE_SENT_BY_H
 #define NETNICE_SENT_BY_H

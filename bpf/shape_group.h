@@ -45,7 +45,8 @@ static __always_inline void nn_whose_add(struct nn_whose *path, __u32 *n,
 	*n += 1;
 }
 
-/* Returns whether a limit holds for it. slot: as of nn_packet_path. */
+/* nn_group_path returns whether a limit holds for the packet. The parameter
+ * slot is that of nn_packet_path. */
 static __always_inline bool nn_group_path(struct __sk_buff *skb,
 					  struct nn_packet *p,
 					  const struct nn_slot *slot,

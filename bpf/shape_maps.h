@@ -69,7 +69,7 @@ struct {
 	__uint(max_entries, NN_MAX_NODES);
 	__type(key, __u32);
 	__type(value, __u64);
-} dues SEC(".maps");
+} queue_rates SEC(".maps");
 
 /* Scratch space for programs on devices, because their stacks are full. These
  * programs do not interrupt each other. */

@@ -59,7 +59,7 @@ static __noinline bool nn_nat(struct __sk_buff *skb, __u32 protocol,
 			      struct bpf_sock_tuple *t, __u32 size)
 {
 	struct bpf_ct_opts opts = {.netns_id = -1, .l4proto = protocol};
-	struct nn_tracked other; /* as the answer to it is sent */
+	struct nn_tracked other; /* addresses of the answer */
 	struct nf_conn *ct;
 	bool changed;
 	long failed;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What comes in and is neither TCP nor UDP: ICMP, and what raw sockets get. No
- * socket is looked for, as several may get it, or none; so limits of
- * everybody's hold for it, for the host that it is from, and nobody's own.
+ * This file handles ingress that is neither TCP nor UDP: ICMP, and packets for
+ * raw sockets. It looks for no socket, because several sockets may receive the
+ * packet, or none. Only limits that apply to everybody hold for it, by the host
+ * that it is from, and no limit of a single subject.
  */
 #ifndef NETNICE_SHAPE_OTHER_H
 #define NETNICE_SHAPE_OTHER_H
@@ -21,7 +22,8 @@
 #define NN_ND_FIRST	   133 /* of ICMPv6: without these nobody is reached */
 #define NN_ND_LAST	   137
 
-/* Of what a tunnel of the kernel's brings what is inside comes in again. */
+/* A kernel tunnel decapsulates packets of these protocols: their inner packets
+ * arrive once more. */
 static __always_inline bool nn_is_outer(__u32 protocol)
 {
 	return protocol == IPPROTO_IPIP || protocol == IPPROTO_IPV6_IN_IP ||

@@ -81,8 +81,9 @@ static __always_inline void nn_place_of_socket(struct seq_file *seq,
 			BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum), 0);
 }
 
-/* A limited process is in a namespace that is no place yet: asked when it
- * executes a program, as what enters a namespace does next, and when it makes a
+/* nn_place_ask asks for the devices of the namespace of a limited process, if
+ * netnice does not follow them yet. It runs when the process executes a
+ * program, the usual next step after it enters a namespace, and when it makes a
  * socket. */
 static __always_inline void nn_place_ask(void)
 {

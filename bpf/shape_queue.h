@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * This file measures the queue of a limit on what comes in. A packet carries
- * through the queue whose it is, its place and when it came: what was before it
- * is gone then, by whatever way, also if its socket is closed by now.
+ * This file measures the queue of an ingress limit. A packet carries its class,
+ * its place and its time of arrival through the queue. When it leaves, all
+ * packets before it are gone: they left, or were dropped, also if their sockets
+ * are closed.
  */
 #ifndef NETNICE_SHAPE_QUEUE_H
 #define NETNICE_SHAPE_QUEUE_H
@@ -18,8 +19,9 @@
 #define NN_DATAGRAM_BURST_BYTES 3000
 
 /* A queue that holds more than 25 ms of its rate, and than two bursts, is long.
- * What is done against that is done for so many spans. If the queue has not
- * shrunk by an eighth, others keep it long, and that rests for so many. */
+ * The datapath then charges datagrams more, for NN_LONG_TRIES spans. If the
+ * queue has not shrunk by an eighth, others keep it long, and the surcharge
+ * rests for NN_LONG_RESTS spans. */
 #define NN_LONG_US    25000U
 #define NN_LONG_BYTES (2 * NN_DATAGRAM_BURST_BYTES)
 #define NN_LONG_TRIES 8

@@ -225,13 +225,13 @@ static __always_inline __u32 nn_child_receivers(const struct nn_sharer *k,
 }
 
 /* nn_divided_rate returns the rate that a limit divides among receivers: all of
- * an ingress limit, or what its queue has of that or of a total limit (dues);
- * 0 = the node has neither. */
+ * an ingress limit, or what its queue has of that or of a total limit
+ * (queue_rates); 0 = the node has neither. */
 static __always_inline __u64 nn_divided_rate(const struct nn_hop *hop)
 {
 	__u64 rate = nn_inbound_rate(hop), *due;
 
-	due = rate ? bpf_map_lookup_elem(&dues, &hop->node) : NULL;
+	due = rate ? bpf_map_lookup_elem(&queue_rates, &hop->node) : NULL;
 	return due ? nn_least(rate, *due ? *due : 1) : rate;
 }
 

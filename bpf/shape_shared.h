@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Sockets that share a port, with a program that says to which of them a
- * datagram goes (SO_ATTACH_REUSEPORT_CBPF). A look-up does not run it and finds
- * any of them, by the addresses. So they count as one: traffic to a socket that
- * only the host limits, or no node, belongs to a limited one of the group. That
- * one is found by lookups with some made-up ports of the sender.
+ * This file handles sockets that share a port, with a program that chooses one
+ * of them for each datagram (SO_ATTACH_REUSEPORT_CBPF). A lookup does not run
+ * that program and finds any of them, by the addresses. The sockets therefore
+ * count as one: traffic to a socket that only the host limits, or no node,
+ * belongs to a limited socket of the group. Lookups with some made-up ports of
+ * the sender find that socket.
  */
 #ifndef NETNICE_SHAPE_SHARED_H
 #define NETNICE_SHAPE_SHARED_H

@@ -116,10 +116,10 @@ static __always_inline void nn_aside(const struct nn_whose *path, __u64 bytes)
 
 /* nn_fits tells whether a fragmented datagram fits in the queue; this packet is
  * its first part. A full queue drops parts of many datagrams, and the remaining
- * parts are useless. So the excess of datagrams is dropped while more arrives
- * than the limit lets through and more than half of the queue is in use. The
- * function also counts the arriving bytes. It is not static, so that it has its
- * own stack. */
+ * parts are useless. The function drops the excess of datagrams while more
+ * arrives than the limit lets through and more than half of the queue is in
+ * use. It also counts the arriving bytes. It is not static, because it needs a
+ * stack of its own. */
 __noinline int nn_fits(struct nn_inflow *f, __u32 node, __u64 bytes,
 		       __u32 first)
 {
@@ -145,7 +145,7 @@ __noinline int nn_fits(struct nn_inflow *f, __u32 node, __u64 bytes,
 	if (!n)
 		return 1;
 	rate = nn_ceiling(n, NN_DOWN);
-	due = bpf_map_lookup_elem(&dues, &node);
+	due = bpf_map_lookup_elem(&queue_rates, &node);
 	if (due)
 		rate = nn_lower(rate, *due);
 	room = rate / NN_ROOM_PART;

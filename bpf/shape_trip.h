@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * How long the path to a sender is, as its windows show. TCP's own least round
- * trip of a socket that only receives is that of the handshake: where the path
- * is longer by now, since others fill a queue on it or a radio is slow, a
- * window of that length is less than the limit.
+ * This file estimates the round trip to a sender by its windows. For a socket
+ * that only receives, TCP's own least round trip is that of the handshake. The
+ * path may be longer later, because others fill a queue on it or a radio is
+ * slow. A window of the handshake's length then carries less than the limit.
  *
- * A sender that waits for us sends what ends a window at the moment that the
- * window comes to it. Its echo of our time stamp says so: then it has come
- * after one round trip. One that waits for itself (its program, its congestion
- * window) has seen later stamps by then, and what its windows take says
- * nothing.
+ * A sender that waits for the window sends the end of a window when the window
+ * reaches it. Its echo of our time stamp then shows one round trip. A sender
+ * that waits for its program or for its congestion window has seen later stamps
+ * meanwhile, and the time of its windows says nothing.
  */
 #ifndef NETNICE_SHAPE_TRIP_H
 #define NETNICE_SHAPE_TRIP_H

@@ -121,11 +121,12 @@ struct nn_inflow {
 	__u64 packets;	   /* segments */
 	__u64 link_bytes;  /* HTB's count, with link headers */
 	__u64 aside_bytes; /* let past the queue: empty TCP segments */
-	__u64 gone_bytes;  /* of came_bytes, those that left or were dropped */
+	__u64 gone_bytes;  /* part of came_bytes that left or was dropped */
 	__u64 left_ns;	   /* when something left it last */
 	__u32 share_scale; /* of a receiver's share, in 1/256 */
 	__u32 scale_span;  /* in which that was looked at */
-	/* of the try, or of the rest after one in vain (shape_queue.h): */
+	/* the try against a long queue, or the rest after a try that failed:
+	 * see shape_queue.h */
 	__u32 long_span;  /* since when the queue is long: shape_queue.h */
 	__u32 long_us;	  /* how long it was then */
 	__u32 long_rests; /* it did not shrink, so nothing is done for now */

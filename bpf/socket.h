@@ -67,8 +67,8 @@ static __always_inline void nn_receive_keep(void *ctx, struct nn_socket *s,
 	bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &window, sizeof(window));
 }
 
-/* Give the socket another node of its own, or none. What runs meanwhile may see
- * a node twice, for one packet. */
+/* Give the socket another node of its own, or none. A program on another CPU
+ * may see a node twice meanwhile, for one packet. */
 static __always_inline void nn_own_put(struct nn_socket *s,
 				       const struct nn_hop *own)
 {

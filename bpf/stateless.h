@@ -120,9 +120,10 @@ static __always_inline void nn_stateless_forget(void *sk)
 	bpf_map_delete_elem(&stateless_sockets, &cookie);
 }
 
-/* May it be one of those that the table had no room for? So many were noted
- * that some were forgotten, some were its user's, and it has no room for state,
- * which all but a few sockets have: nobody else's suffer for them. */
+/* nn_stateless_lost tells whether the table may have had no room for a socket.
+ * That needs three things: the table has forgotten entries, its user had some
+ * of them, and the socket has no room for state, which only few sockets lack.
+ * The sockets of other users are not affected. */
 static __noinline __attribute__((unused)) bool nn_stateless_lost(void *sk)
 {
 	struct sock *of = nn_stateless_address(sk);

@@ -151,8 +151,9 @@ static __always_inline void nn_urings_of_task(struct task_struct *t)
 	bpf_loop(NN_URINGS_OF_TASK, nn_uring_registered, &w, 0);
 }
 
-/* A socket of the machine: is it one of these? What it is then is written, for
- * it may be all that is in its namespace. */
+/* nn_uring_adopt gives a socket of the machine its owner, if the socket is one
+ * of these. It then reports the socket, whose namespace may have nothing else
+ * that is limited. */
 static __always_inline void nn_uring_adopt(struct seq_file *seq,
 					   struct sock *sk)
 {

@@ -14,20 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sockopsProgram is in every release the program that arms connections.
+// sockopsProgram is the name of the program that arms connections. The name is the same in every release.
 const sockopsProgram = "nn_sockops"
 
-// The kernel takes programs off a moment after they were let go of.
+// The kernel detaches programs a moment after their last reference is closed. leaveTimeout bounds the wait for that,
+// and leavePoll is the interval between two checks.
 const (
 	leaveTimeout = time.Second
 	leavePoll    = 20 * time.Millisecond
 )
 
-// UpError says that another netnice, with pins of its own, is attached to the
-// same sockets. Each of two would take back what the other sets on them.
+// UpError says that another netnice instance, with pins of its own, is attached to the same sockets. Each of the two
+// instances would undo what the other one sets on a socket.
 type UpError struct {
 	CgroupRoot string
-	PinDir     string // of the other one; "" if it is not in sight
+	PinDir     string // the other instance's pin folder; "" if it was not found
 }
 
 func (e *UpError) Error() string {
@@ -47,8 +48,8 @@ func (e *UpError) Hint() string {
 	return hint
 }
 
-// CheckAlone returns an *UpError if another netnice is attached to the cgroup
-// or above it. It changes nothing.
+// CheckAlone returns an *UpError if another netnice is attached to opts.CgroupRoot or to a cgroup that contains it.
+// CheckAlone changes nothing. It waits up to leaveTimeout for an instance whose programs the kernel is detaching.
 func CheckAlone(opts Options) error {
 	deadline := time.Now().Add(leaveTimeout)
 	for {
@@ -67,13 +68,13 @@ func CheckAlone(opts Options) error {
 	}
 }
 
-// enterWait is for how long another netnice that is coming up is waited for: it
-// loads its programs, which takes seconds where the CPUs are busy.
+// enterWait bounds how long Enter waits for another netnice that is starting. Loading its programs takes seconds where
+// the CPUs are busy.
 const enterWait = 20 * time.Second
 
-// Enter is CheckAlone for one who then comes up himself: until the returned file
-// is closed nobody else is let in. Two that came at the same moment would not see
-// each other's programs.
+// Enter does what CheckAlone does, for a caller that starts netnice next. No other instance can enter until the caller
+// closes the returned file. Without this lock, two instances that start at the same moment would not see each other's
+// programs.
 func Enter(opts Options) (*os.File, error) {
 	f, err := lockWithin(enterWait, leavePoll, func() (f *os.File, again bool, err error) {
 		f, err = lockDir(opts.CgroupRoot)
@@ -94,9 +95,9 @@ type attachment struct {
 	name string
 }
 
-// othersOf returns which of the attached programs another netnice has; own are
-// those of this one's folder. Whose own is attached
-// comes back to limits in force, after a crash: it was let in before.
+// othersOf returns the attached programs that belong to another netnice. own are the programs in the pin folder of this
+// instance. The result is nil if one of them is attached: the instance then comes back after a crash to limits in
+// force, and has passed this check before.
 func othersOf(attached []attachment, own []ebpf.ProgramID) []ebpf.ProgramID {
 	var others []ebpf.ProgramID
 	for _, a := range attached {
@@ -110,8 +111,8 @@ func othersOf(attached []attachment, own []ebpf.ProgramID) []ebpf.ProgramID {
 	return others
 }
 
-// attachedSockops lists the programs that connections in the cgroup meet: also
-// those of the cgroups above it.
+// attachedSockops lists the sockops programs that run for connections in the cgroup. The list includes programs on the
+// cgroups that contain it.
 func attachedSockops(cgroup string) ([]attachment, error) {
 	dir, err := os.Open(cgroup)
 	if err != nil {
@@ -122,7 +123,7 @@ func attachedSockops(cgroup string) ([]attachment, error) {
 		Target: int(dir.Fd()), Attach: ebpf.AttachCGroupSockOps, QueryFlags: unix.BPF_F_QUERY_EFFECTIVE,
 	}
 	found, err := link.QueryPrograms(query)
-	for try := 1; errors.Is(err, unix.ENOSPC) && try < 10; try++ { // more of them than a moment ago
+	for try := 1; errors.Is(err, unix.ENOSPC) && try < 10; try++ { // there are more programs than a moment ago
 		found, err = link.QueryPrograms(query)
 	}
 	if err != nil {
@@ -132,7 +133,7 @@ func attachedSockops(cgroup string) ([]attachment, error) {
 	for _, p := range found.Programs {
 		name, err := programName(p.ID)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // gone meanwhile
+			continue // the program has gone meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("look at program %d: %w", p.ID, err)
@@ -169,12 +170,12 @@ func pinnedProgram(path string) ebpf.ProgramID {
 	return info.Program
 }
 
-// pinDirOf looks up to two levels below the roots for the folder in which a
-// netnice has pinned one of the programs, "" = none.
+// pinDirOf searches up to two levels below the roots for the folder where a netnice has pinned one of the programs. It
+// returns "" if there is none.
 func pinDirOf(programs []ebpf.ProgramID, roots ...string) string {
 	for _, root := range roots {
 		for _, pattern := range []string{"*", "*/*"} {
-			// No root, no finds: the pattern is a good one.
+			// A root that does not exist gives no paths. The pattern is valid, so there is no error.
 			paths, _ := fs.Glob(os.DirFS(root), linkPath(pattern, sockopsHook))
 			for _, path := range paths {
 				path = filepath.Join(root, path)
@@ -187,8 +188,7 @@ func pinDirOf(programs []ebpf.ProgramID, roots ...string) string {
 	return ""
 }
 
-// bpffsRoot returns the top of the BPF file system that the pin folder is in,
-// or is to be in.
+// bpffsRoot returns the top of the BPF file system that contains the pin folder, or will contain it.
 func bpffsRoot(pinDir string) string {
 	root := filepath.Dir(pinDir)
 	for {

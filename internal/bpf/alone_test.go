@@ -30,7 +30,7 @@ func TestOthersOf(t *testing.T) {
 	}
 }
 
-// The program is told by its name, which a change in bpf/ must not change alone.
+// Other instances recognize the program by its name. A change of the name in bpf/ must change sockopsProgram, too.
 func TestSockopsProgramName(t *testing.T) {
 	spec, err := loadNetnice()
 	if err != nil {

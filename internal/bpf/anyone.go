@@ -9,9 +9,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// AnyoneUp reports whether any netnice holds limits on this machine: a daemon, or pins that one has
-// left, in whatever mount namespace. Each has the program that arms connections. After
-// the last has gone the kernel takes a moment to let go of that: so long it is waited for.
+// AnyoneUp reports whether any netnice holds limits on this machine, in whatever mount namespace. The limits may belong
+// to a running daemon, or to pins that a daemon has left. Each netnice has the program that arms connections. The
+// kernel releases that program a moment after the last netnice has gone; AnyoneUp waits for that, at most for wait.
 func AnyoneUp(wait time.Duration) (bool, error) {
 	for deadline := time.Now().Add(wait); ; time.Sleep(leavePoll) {
 		up, err := isLoaded(ebpf.ProgramGetNextID, programName)
@@ -21,7 +21,7 @@ func AnyoneUp(wait time.Duration) (bool, error) {
 	}
 }
 
-// isLoaded looks for a netnice's program that arms connections among all that the kernel has.
+// isLoaded reports whether the kernel has a program of netnice that arms connections.
 func isLoaded(next func(ebpf.ProgramID) (ebpf.ProgramID, error), nameOf func(ebpf.ProgramID) (string, error)) (bool, error) {
 	for id := ebpf.ProgramID(0); ; {
 		var err error
@@ -34,7 +34,7 @@ func isLoaded(next func(ebpf.ProgramID) (ebpf.ProgramID, error), nameOf func(ebp
 		}
 		name, err := nameOf(id)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // gone meanwhile
+		case errors.Is(err, fs.ErrNotExist): // the program has gone meanwhile
 		case err != nil:
 			return false, fmt.Errorf("look at program %d: %w", id, err)
 		case name == sockopsProgram:

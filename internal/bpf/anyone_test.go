@@ -21,7 +21,7 @@ func TestIsLoaded(t *testing.T) {
 		return 0, fs.ErrNotExist
 	}
 	name := func(id ebpf.ProgramID) (string, error) {
-		if id == 5 { // has gone since it was listed
+		if id == 5 { // the program has gone since it was listed
 			return "", fs.ErrNotExist
 		}
 		return programs[id], nil

@@ -12,9 +12,8 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// CarryRates takes the rates that programs have set on their sockets out of the map of
-// another release that is taken over. What that keeps otherwise than by these names is
-// lost.
+// CarryRates takes over the rates that programs have set on their sockets, from the map of another release. Rates that
+// the other release keeps under other names are lost.
 func (o *Object) CarryRates() error {
 	if !o.former {
 		return nil
@@ -47,10 +46,10 @@ func (o *Object) CarryRates() error {
 	return nil
 }
 
-// formerSocketsMap is in whose place another release's map comes.
+// formerSocketsMap is the name of the map that another release's map of sockets replaces when the programs are loaded.
 const formerSocketsMap = "former_sockets"
 
-// loadCarryRates loads the programs that look up what they find in that map.
+// loadCarryRates loads the iterators over files and connections. They look up the sockets that they find in former.
 func (o *Object) loadCarryRates(former *ebpf.Map, at formerSocket) (each eachSocket, err error) {
 	spec, err := loadNetnice()
 	if err != nil {
@@ -72,7 +71,7 @@ func (o *Object) loadCarryRates(former *ebpf.Map, at formerSocket) (each eachSoc
 	if err := spec.Variables["former_socket"].Set(at); err != nil {
 		return each, fmt.Errorf("set iterator argument: %w", err)
 	}
-	maps.DeleteFunc(spec.Variables, func(name string, _ *ebpf.VariableSpec) bool { return name != "former_socket" }) // others' maps are not there
+	maps.DeleteFunc(spec.Variables, func(name string, _ *ebpf.VariableSpec) bool { return name != "former_socket" }) // the maps of other variables are not loaded
 	spec.Maps[formerSocketsMap].ValueSize, spec.Maps[formerSocketsMap].Flags = former.ValueSize(), former.Flags()
 	instead := o.shared()
 	maps.DeleteFunc(instead, func(name string, _ *ebpf.Map) bool { return !used[name] })
@@ -85,7 +84,7 @@ func (o *Object) loadCarryRates(former *ebpf.Map, at formerSocket) (each eachSoc
 	return eachSocket{files: coll.DetachProgram(files), connections: coll.DetachProgram(connections)}, nil
 }
 
-// formerSocketOf says where the fields are that CarryRates needs.
+// formerSocketOf returns the offsets of the fields that CarryRates needs.
 func formerSocketOf(of *btf.Struct) (at formerSocket, err error) {
 	return at, fieldsOf(of, map[string]field{
 		"rate_bytes_per_sec":    {&at.RateBytesPerSec, 8},

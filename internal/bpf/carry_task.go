@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FormerTree is a tree of processes in another release that is taken over.
+// FormerTree is a process tree in the state of another release that is taken over.
 type FormerTree struct {
 	Subject, StartBoottimeNs uint64
-	Parent                   uint32   // the tree around it, 0 = none
-	Members                  []uint32 // thread groups, those of trees nested in it not
+	Parent                   uint32   // the enclosing tree, 0 = none
+	Members                  []uint32 // thread groups, without those of nested trees
 }
 
-// FormerTrees says, by their nodes, which processes are in trees of another release
-// that is taken over: of a descendant whose parents have ended nothing else tells.
-// What is kept otherwise than by the names of this release is ErrLayout.
+// FormerTrees returns, by node, the process trees in the state of another release that is taken over. If the parents of
+// a descendant have ended, only this state still tells its tree. The error is ErrLayout if the other release keeps this
+// state under other names.
 func (o *Object) FormerTrees() (map[uint32]FormerTree, error) {
 	if !o.former {
 		return nil, nil
@@ -54,7 +54,7 @@ func (o *Object) FormerTrees() (map[uint32]FormerTree, error) {
 	}
 	word, long := binary.NativeEndian.Uint32, binary.NativeEndian.Uint64
 	trees, generations := map[uint32]FormerTree{}, map[uint32]uint32{}
-	// add learns of a node and those around it.
+	// add reads a node and its enclosing nodes.
 	add := func(at uint32) error {
 		for range TreesDeep {
 			if _, known := trees[at]; known || at == 0 {
@@ -101,7 +101,7 @@ func (o *Object) FormerTrees() (map[uint32]FormerTree, error) {
 	return trees, nil
 }
 
-// ofProcess returns what a storage of tasks has for a process, nil for nothing.
+// ofProcess returns the value that a task storage map has for a process, nil if it has none.
 func ofProcess(m *ebpf.Map, tgid uint32) ([]byte, error) {
 	fd, err := unix.PidfdOpen(int(tgid), 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -118,7 +118,7 @@ func ofProcess(m *ebpf.Map, tgid uint32) ([]byte, error) {
 	return value, err
 }
 
-// formerMap is a map of another release, and the type of its values.
+// formerMap is a map of another release, with the type of its values.
 type formerMap struct {
 	m  *ebpf.Map
 	of *btf.Struct
@@ -146,14 +146,14 @@ func (o *Object) formerMap(name, of string) (f formerMap, err error) {
 	return f, spec.TypeByName(of, &f.of)
 }
 
-// field is one that is wanted: where its offset is to be noted, and of what size it
-// has to be.
+// field is a wanted field of a struct: at receives its offset, and size is the size in bytes that it must have.
 type field struct {
 	at   *uint32
 	size int
 }
 
-// fieldsOf says where fields are in another release's struct.
+// fieldsOf stores the offsets of the wanted fields of another release's struct. The error is ErrLayout if a field is
+// missing or has another size.
 func fieldsOf(of *btf.Struct, wanted map[string]field) error {
 	for name, f := range wanted {
 		found := false

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Fields of another release's sockets are found by their names, wherever they are.
+// The fields of another release's sockets are found by their names, at whatever offset they are.
 func TestFormerSocketOf(t *testing.T) {
 	long, word := &btf.Int{Name: "long", Size: 8}, &btf.Int{Name: "int", Size: 4}
 	was := &btf.Struct{Name: "nn_socket", Size: 56}

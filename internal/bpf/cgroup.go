@@ -13,8 +13,8 @@ import (
 // kernfsHandle is the type of a file handle that is a cgroup's id (FILEID_KERNFS).
 const kernfsHandle = 0xfe
 
-// CgroupPath returns where a cgroup is below the root, "/" for the root itself.
-// It has an error if that is gone, or not below the root.
+// CgroupPath returns the path of a cgroup below the root, "/" for the root itself. It returns an error if the cgroup is
+// gone, or is not below the root.
 func (o *Object) CgroupPath(id uint64) (string, error) {
 	root, err := unix.Open(o.opts.CgroupRoot, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -40,7 +40,7 @@ func (o *Object) CgroupPath(id uint64) (string, error) {
 		return "", fmt.Errorf("cgroup %d is %s, not below %s", id, dir, base)
 	}
 	path := filepath.Join("/", rel)
-	// A path from elsewhere may look like one below the root.
+	// The path of a cgroup outside the root may look like a path below the root.
 	if now, err := o.cgroupID(path); err != nil || now != id {
 		return "", fmt.Errorf("cgroup %d is not at %s: %w", id, dir, err)
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// ReadCounters reads a map of counters that each CPU has its own of, by the names
-// of its indexes.
+// ReadCounters reads a map of per-CPU counters and returns the sums over all CPUs. names are the names of the map's
+// indexes, in order.
 func ReadCounters(m *ebpf.Map, names []string) (map[string]uint64, error) {
 	out := map[string]uint64{}
 	for i, name := range names {

@@ -16,8 +16,7 @@ var hasChildren = sync.OnceValue(func() bool {
 	return err == nil
 })
 
-// childrenOf returns a function that lists the children of all threads of a
-// process. One that has ended has none.
+// childrenOf returns a function that lists the children of all threads of a process. A process that has ended has none.
 func childrenOf(proc string) func(tgid uint32) []uint32 {
 	return func(tgid uint32) (list []uint32) {
 		dir := filepath.Join(proc, strconv.FormatUint(uint64(tgid), 10), "task")
@@ -26,7 +25,7 @@ func childrenOf(proc string) func(tgid uint32) []uint32 {
 			return nil
 		}
 		defer f.Close()
-		threads, _ := f.Readdirnames(-1) // what can be read before an error counts
+		threads, _ := f.Readdirnames(-1) // the names that were read before an error count
 		for _, tid := range threads {
 			text, err := os.ReadFile(filepath.Join(dir, tid, "children"))
 			if err != nil {
@@ -42,11 +41,10 @@ func childrenOf(proc string) func(tgid uint32) []uint32 {
 	}
 }
 
-// descend marks a process and its descendants, each before its children are
-// looked for: a child that it makes later inherits the mark. What /proc lists
-// while processes end may lack some that live; so it looks twice, and the
-// answer is nil if the looks differ, if there are more than most, or if marking
-// one marked all that there are.
+// descend marks a process and its descendants, and returns them. It marks each process before it lists the children: a
+// child that is forked later inherits the mark. While processes end, a list in /proc may lack some living processes.
+// Therefore descend lists the children twice, and returns nil if the lists differ. It also returns nil if there are
+// more processes than most, or if marking the root marked the whole machine's processes (alone is false).
 func descend(root uint32, most int, children func(uint32) []uint32, mark func(uint32) (alone bool, err error)) ([]uint32, error) {
 	list := []uint32{root}
 	if alone, err := mark(root); err != nil || !alone {

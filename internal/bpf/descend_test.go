@@ -22,7 +22,7 @@ func TestChildrenOf(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(proc, "7/task/72"), 0o755); err != nil { // has ended
+	if err := os.MkdirAll(filepath.Join(proc, "7/task/72"), 0o755); err != nil { // this thread has ended
 		t.Fatal(err)
 	}
 	got := childrenOf(proc)(7)
@@ -35,11 +35,11 @@ func TestChildrenOf(t *testing.T) {
 	}
 }
 
-// family is a tree of processes; order is in which they were marked and asked.
+// family is a tree of processes. order records in which order they were marked, and asked for their children.
 type family struct {
 	children map[uint32][]uint32
 	order    []string
-	second   map[uint32][]uint32 // what the second look finds instead
+	second   map[uint32][]uint32 // children that the second look finds instead
 	asked    map[uint32]int
 }
 

@@ -2,8 +2,8 @@ package bpf
 
 import "github.com/cilium/ebpf"
 
-// destinationHooks stand while a rule is for a destination: whom a UDP socket sends to.
-// Of TCP connections the sockops program knows.
+// destinationHooks returns the hooks that see to which peer a UDP socket sends. They are attached while a rule is for a
+// destination. The sockops program knows the peers of TCP connections.
 func destinationHooks() []hook {
 	return []hook{
 		{"connect4", false, ebpf.AttachCGroupInet4Connect, func(o *netniceObjects) *ebpf.Program { return o.NnConnect4 }, "to whom UDP goes"},
@@ -13,7 +13,7 @@ func destinationHooks() []hook {
 	}
 }
 
-// AttachDestinations attaches those hooks, or takes them off.
+// AttachDestinations attaches the hooks of destinationHooks, or detaches them.
 func (o *Object) AttachDestinations(on bool) error {
 	if !on {
 		return o.detachAll(func(h hook) bool { return h.destination() })

@@ -16,9 +16,9 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// eachSocket is a program that runs on every socket with state, in the ways to reach
-// them (bpf/each_socket.h): by the map of these, or, where that may not be gone through, by
-// processes' files and namespaces' connections. What is not needed is nil.
+// eachSocket is a program that runs on every socket with state, once for each way to reach them (bpf/each_socket.h).
+// ofMap iterates over the map that holds the state. Where the kernel does not allow that, files iterates over the open
+// files of processes, and connections over the TCP connections of a network namespace. A way that is not needed is nil.
 type eachSocket struct{ ofMap, files, connections *ebpf.Program }
 
 func eachSocketNames(name string) (ofMap, files, connections string) {
@@ -30,7 +30,7 @@ func eachSocketOf(p map[string]*ebpf.Program, name string) eachSocket {
 	return eachSocket{p[ofMap], p[files], p[connections]}
 }
 
-// skipUnused notes which ways the kernel does not need, or does not let us go.
+// skipUnused adds to out the iterators that are not needed on this kernel, or that it does not allow.
 func skipUnused(out map[string]bool, names ...string) error {
 	byMap, err := listsMaps()
 	if err != nil {
@@ -47,8 +47,8 @@ func skipUnused(out map[string]bool, names ...string) error {
 	return nil
 }
 
-// listsMaps says whether programs may go through the values of a map: security modules are
-// known that refuse it, and allow other iterators.
+// listsMaps reports whether programs may iterate over the values of a map. Some security modules refuse that and allow
+// other iterators.
 var listsMaps = sync.OnceValues(func() (bool, error) {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "nn_lists_maps", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceIter, AttachTo: "bpf_sk_storage_map", License: "Dual BSD/GPL",
@@ -63,9 +63,9 @@ var listsMaps = sync.OnceValues(func() (bool, error) {
 	return true, p.Close()
 })
 
-// run goes through the sockets that have state in m, and returns what was written: of some
-// sockets more than once. Where it may not go through m, it finds of those that nobody has in a
-// table of files only TCP's, in the namespaces at these paths.
+// run visits the sockets that have state in m, and returns what the programs wrote. It may visit a socket more than
+// once. If the kernel does not allow an iterator over m, run misses some sockets that are in no process's table of
+// files: it finds only TCP sockets among these, in the namespaces at the given paths.
 func (e eachSocket) run(m *ebpf.Map, namespaces []string) ([]byte, error) {
 	if e.ofMap != nil {
 		return run(e.ofMap, m)
@@ -102,24 +102,27 @@ func (e eachSocket) Close() error {
 	return errors.Join(errs...)
 }
 
-// spaces are the network namespaces in which sockets with state were found last. One that nobody
-// has in a table of files any more was found there before: to go through the connections of
-// every namespace takes as long as the machine's table of them for each, 2 ms where that is
-// of 262,144 entries. So that is not done again in walkRest times what it takes, and what
-// was found then stands meanwhile. They are held open, for what has been left to the kernel to
-// send may be all that is in one; the next look lets go of those in which nothing was found.
+// spaces holds the network namespaces in which sockets with state were found last. A socket that is in no process's
+// table of files any more was found in one of these namespaces before.
+//
+// To visit the connections of one namespace takes as long as to visit the machine's whole table of connections: 2 ms
+// for 262,144 entries. Therefore the next walk waits for walkRest times the duration of a walk, and list returns the
+// sockets of the last walk meanwhile.
+//
+// The namespaces are held open, because sockets whose data the kernel still sends may be all that is in one. The next
+// list closes the namespaces in which nothing was found.
 type spaces struct {
 	mu     sync.Mutex
 	last   map[uint32]*os.File
 	found  []SocketRecord
 	walked time.Time
-	each   time.Duration // what one takes, on an idle machine
+	each   time.Duration // duration of a walk in one namespace, on an idle machine
 }
 
 const walkRest = 20
 
-// list runs the program for records, of each socket one: of those on whose path the node is that the
-// program was told of, 0 = all.
+// list runs the program and returns one record for each socket with the node on its path, or for every socket if node
+// is 0. The caller has set the same node for the program.
 func (s *spaces) list(e eachSocket, m *ebpf.Map, node uint32) ([]SocketRecord, error) {
 	if e.ofMap != nil {
 		return records[SocketRecord](run(e.ofMap, m))
@@ -148,7 +151,7 @@ func (s *spaces) list(e eachSocket, m *ebpf.Map, node uint32) ([]SocketRecord, e
 	return list, nil
 }
 
-// walk goes through the connections of all of them.
+// walk visits the connections of all namespaces that are held.
 func (s *spaces) walk(e eachSocket) (err error) {
 	begin := time.Now()
 	if s.found, err = records[SocketRecord](e.in(s.paths())); err != nil || len(s.last) == 0 {
@@ -159,11 +162,11 @@ func (s *spaces) walk(e eachSocket) (err error) {
 	if s.each == 0 {
 		s.each = each
 	}
-	s.each = min(each, 3*s.each/2) // others may have had the processors meanwhile
+	s.each = min(each, 3*s.each/2) // other programs may have used the processors meanwhile
 	return nil
 }
 
-// add has the namespaces of these sockets gone through from now on.
+// add holds the namespaces of these sockets, and makes the next list of all sockets walk.
 func (s *spaces) add(list []SocketRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +174,7 @@ func (s *spaces) add(list []SocketRecord) {
 	s.walked = time.Time{}
 }
 
-// hold opens the namespaces of these sockets that are not open yet.
+// hold opens the namespaces of the limited ones among these sockets, unless they are open already.
 func (s *spaces) hold(list []SocketRecord) {
 	missing := map[uint32]bool{}
 	for _, r := range list {
@@ -188,7 +191,7 @@ func (s *spaces) hold(list []SocketRecord) {
 	for _, path := range netnamespace.Paths(missing) {
 		f, err := os.Open(path)
 		if err != nil {
-			continue // it has gone
+			continue // the namespace has gone
 		}
 		var st unix.Stat_t
 		if unix.Fstat(int(f.Fd()), &st) != nil || s.last[uint32(st.Ino)] != nil {
@@ -203,7 +206,7 @@ func isLimited(r SocketRecord) bool {
 	return r.State.Path[0].Node != 0 || r.State.RateBytesPerSec != 0 || r.State.ReceiveBytesPerSec != 0
 }
 
-// release closes those in which none of these sockets is.
+// release closes the namespaces in which none of these sockets is limited.
 func (s *spaces) release(list []SocketRecord) {
 	used := map[uint32]bool{}
 	for _, r := range list {
@@ -224,14 +227,14 @@ func (s *spaces) paths() (list []string) {
 	return list
 }
 
-// run runs the program on every socket, where that is not of records.
+// run runs a program on every socket. It is for programs that write no SocketRecord.
 func (s *spaces) run(e eachSocket, m *ebpf.Map) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return e.run(m, s.paths())
 }
 
-// close lets go of all of them.
+// close closes all namespaces, and forgets the sockets that were found in them.
 func (s *spaces) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +242,7 @@ func (s *spaces) close() {
 	s.found = nil
 }
 
-// once leaves out what is of a socket that was there already: each has another key.
+// once removes all but the first record of each socket. key returns what identifies the socket.
 func once[T any](list []T, key func(T) uint64) []T {
 	seen := make(map[uint64]bool, len(list))
 	return slices.DeleteFunc(list, func(r T) bool {

@@ -10,15 +10,13 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// movedHook is what the egress hook's link is pinned as before it takes the
-// place of the one that stood elsewhere.
+// movedHook names the pin of the egress hook's new link, until that link replaces the one on the previous cgroup.
 const movedHook = "egress_moved"
 
-// MoveEgress has the egress hook on the cgroup at a path below the root, and
-// nowhere else. Before it leaves the place where it was it calls told with the
-// cgroup's id (0 for the root), and so while it stands on both; packets that
-// meet it twice are sent back by either. It does nothing if the hook is there
-// already and this object has put it there.
+// MoveEgress attaches the egress hook to the cgroup at a path below the root, and to no other. It calls told with the
+// cgroup's id (0 for the root) before it detaches the hook from the previous cgroup. The hook is on both cgroups then;
+// either of the two returns packets to TCP that meet both. MoveEgress does nothing if this object has attached the hook
+// to that cgroup already.
 func (o *Object) MoveEgress(path string, told func(cover uint64) error) error {
 	id, err := o.cgroupID(path)
 	if err != nil {
@@ -34,8 +32,8 @@ func (o *Object) MoveEgress(path string, told func(cover uint64) error) error {
 		return nil
 	}
 	if old == nil {
-		// A former process may have ended between two steps of this: what it
-		// left stands until the hook is where it has to be.
+		// An earlier process may have ended in the middle of a move. The link that it left stays until the hook is on
+		// the right cgroup.
 		rest, err := o.takeOverEgress(moved)
 		if err != nil {
 			return err
@@ -61,9 +59,9 @@ func (o *Object) MoveEgress(path string, told func(cover uint64) error) error {
 		if err = told(cover); err != nil {
 			_ = next.Unpin()
 		} else {
-			err = os.Rename(moved, pin) // the old one's pin goes in the same moment
+			err = os.Rename(moved, pin) // the old link's pin goes at the same moment
 		}
-		_ = next.Close() // its pin holds it
+		_ = next.Close() // its pin keeps it
 	}
 	if err != nil {
 		if old != nil {
@@ -83,8 +81,8 @@ func (o *Object) MoveEgress(path string, told func(cover uint64) error) error {
 	return nil
 }
 
-// takeOverEgress opens a pinned link and gives it this object's program; nil
-// if there is none. One whose cgroup is gone does nothing any more.
+// takeOverEgress opens a pinned link and gives it this object's program. It returns nil if there is none. A link whose
+// cgroup is gone has no effect any more, and is returned as it is.
 func (o *Object) takeOverEgress(pin string) (link.Link, error) {
 	l, err := link.LoadPinnedLink(pin, nil)
 	if errors.Is(err, os.ErrNotExist) {

@@ -1,28 +1,28 @@
 package bpf
 
-// CoverEvent returns the cgroup that an event asks the egress hook to see, if it
-// is such an event.
+// CoverEvent returns the cgroup that an event asks to bring into the scope of the egress hook. ok is false for other
+// events.
 func CoverEvent(sample []byte) (cgroup uint64, ok bool) {
-	list, _ := records[EgressEvent](sample, nil) // which has no error without one
+	list, _ := records[EgressEvent](sample, nil) // records returns only the error that it is given
 	if len(list) == 0 || list[0].Kind != EventCover {
 		return 0, false
 	}
 	return list[0].Cgroup, true
 }
 
-// QueueEvent returns where a queue for what is no TCP is wanted, if that is what an
-// event asks for.
+// QueueEvent returns for which network namespace an event asks for a queue for non-TCP egress. ok is false for other
+// events.
 func QueueEvent(sample []byte) (wanted QueueWanted, ok bool) {
-	list, _ := records[QueueWanted](sample, nil) // which has no error without one
+	list, _ := records[QueueWanted](sample, nil) // records returns only the error that it is given
 	if len(list) == 0 || list[0].Kind != EventQueue {
 		return QueueWanted{}, false
 	}
 	return list[0], true
 }
 
-// GateEvent returns by whose gate something has left, if an event says so.
+// GateEvent returns the namespace and node of the credit gate that a packet has passed. ok is false for other events.
 func GateEvent(sample []byte) (key OutflowKey, ok bool) {
-	list, _ := records[QueueWanted](sample, nil) // which has no error without one
+	list, _ := records[QueueWanted](sample, nil) // records returns only the error that it is given
 	if len(list) == 0 || list[0].Kind != EventGate {
 		return OutflowKey{}, false
 	}
@@ -31,7 +31,7 @@ func GateEvent(sample []byte) (key OutflowKey, ok bool) {
 
 // RequestOf decodes a record of Requests.
 func RequestOf(sample []byte) (r Request, ok bool) {
-	list, _ := records[Request](sample, nil) // which has no error without one
+	list, _ := records[Request](sample, nil) // records returns only the error that it is given
 	if len(list) == 0 {
 		return Request{}, false
 	}

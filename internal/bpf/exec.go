@@ -6,15 +6,14 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// The program that reports what is executed is of use to a daemon only: it is not
-// pinned, and goes with it.
+// Only a running daemon uses the program that reports each exec. The program is not pinned, and ends with the daemon.
 const (
 	execHook    = "exec"
 	execMap     = "execs"
 	execPurpose = "rules apply at exec"
 )
 
-// AttachExecs has the programs that are executed be reported in Execs, or no more.
+// AttachExecs starts or stops the reports of executed programs in Execs.
 func (o *Object) AttachExecs(on bool) error {
 	switch {
 	case on == (o.execs != nil):
@@ -37,7 +36,7 @@ func (o *Object) AttachExecs(on bool) error {
 
 // Exec decodes a record of Execs.
 func Exec(sample []byte) (e ExecEvent, ok bool) {
-	list, _ := records[ExecEvent](sample, nil) // which has no error without one
+	list, _ := records[ExecEvent](sample, nil) // records returns only the error that it is given
 	if len(list) == 0 {
 		return ExecEvent{}, false
 	}

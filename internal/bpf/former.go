@@ -12,11 +12,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// A release whose maps have another layout cannot take over what is pinned. It sets
-// the folder aside, so that the former's programs hold the limits on; comes up
-// beside them; sets the same limits; and removes the former then.
+// A release whose maps have another layout cannot take over the pins of the previous release. It sets the pin folder
+// aside, so that the programs of the previous release keep the limits in force. Then it starts beside them, sets the
+// same limits, and removes the pins of the previous release.
 
-// formerDir is where what another release has pinned waits meanwhile.
+// formerDir returns the folder that holds the other release's pins meanwhile.
 func formerDir(pinDir string) string { return pinDir + "_former" }
 
 func hasFormer(pinDir string) bool {
@@ -24,8 +24,8 @@ func hasFormer(pinDir string) bool {
 	return err == nil
 }
 
-// LoadAnew is Load for a folder whose maps have another layout: these are set aside
-// with all that is attached, until RemoveFormer. After an error all is as before.
+// LoadAnew is Load for a folder whose maps have another layout. It sets these aside, with all attachments, until
+// RemoveFormer. After an error everything is as before.
 func LoadAnew(opts Options) (*Object, error) {
 	aside := formerDir(opts.PinDir)
 	lock, err := lockPinDir(opts.PinDir)
@@ -33,7 +33,7 @@ func LoadAnew(opts Options) (*Object, error) {
 		return nil, err
 	}
 	defer lock.Close()
-	if _, err := removePins(aside); err != nil { // of a release before that one
+	if _, err := removePins(aside); err != nil { // pins of a release before that one
 		return nil, err
 	}
 	if err := os.Rename(opts.PinDir, aside); err != nil {
@@ -47,7 +47,7 @@ func LoadAnew(opts Options) (*Object, error) {
 	return o, nil
 }
 
-// noteFormer tells the programs whether another release's are attached, too.
+// noteFormer tells the programs whether those of another release are attached, too.
 func (o *Object) noteFormer() error {
 	var there uint32
 	if o.former = hasFormer(o.opts.PinDir); o.former {
@@ -59,17 +59,17 @@ func (o *Object) noteFormer() error {
 	return nil
 }
 
-// Former says whether what another release has pinned is still in force.
+// Former reports whether the pins of another release are still in force.
 func (o *Object) Former() bool { return o.former }
 
-// FormerShapes says whether that limits what comes in.
+// FormerShapes reports whether the pins of another release limit ingress.
 func (o *Object) FormerShapes() bool {
 	_, err := os.Stat(filepath.Join(formerDir(o.opts.PinDir), shapingMark))
 	return o.former && err == nil
 }
 
-// DetachFormerDevices takes off devices, and from where else they are attached, the
-// former's programs that have to do with its devices.
+// DetachFormerDevices detaches the other release's programs that serve its devices, wherever they are attached. These
+// are all of its links that are not in allHooks.
 func (o *Object) DetachFormerDevices() error {
 	own := map[string]bool{}
 	for _, h := range allHooks() {
@@ -88,13 +88,13 @@ func (o *Object) DetachFormerDevices() error {
 	return errors.Join(errs...)
 }
 
-// RemoveFormer ends what another release left, once its limits are set anew.
+// RemoveFormer removes the pins of another release. The caller has set the limits again before.
 func (o *Object) RemoveFormer() error {
 	ours, err := removePins(formerDir(o.opts.PinDir))
 	if err != nil {
 		return err
 	}
-	if ours { // the file system is to go with this one's pins
+	if ours { // the file system must go with this release's pins
 		if err := os.Mkdir(filepath.Join(o.opts.PinDir, mounted), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("mark %s: %w", o.opts.PinDir, err)
 		}
@@ -102,8 +102,7 @@ func (o *Object) RemoveFormer() error {
 	return o.noteFormer()
 }
 
-// ownPrograms are the programs, by the hook's name, that are pinned in the folder or
-// set aside beside it.
+// ownPrograms returns the programs of the named hook that are pinned in the folder, or in the one set aside beside it.
 func ownPrograms(pinDir, hook string) []ebpf.ProgramID {
 	return slices.DeleteFunc([]ebpf.ProgramID{
 		pinnedProgram(linkPath(pinDir, hook)), pinnedProgram(linkPath(formerDir(pinDir), hook)),

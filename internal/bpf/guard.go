@@ -12,10 +12,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Guard waits until in ends, which is when the daemon does that holds the other
-// end, however it does. If that daemon left the egress hook below the root it
-// moves it there: nobody follows the limited processes to other cgroups any
-// more. Where the pins are gone, or another daemon has them, nothing is to do.
+// Guard waits until in ends. The daemon holds the other end, so in ends when the daemon does, for whatever reason. If
+// the daemon left the egress hook below the root, Guard moves it to the root: no daemon tracks the limited processes to
+// other cgroups any more. Guard does nothing if the pins are gone, or if another daemon has them.
 func Guard(opts Options, in io.Reader) error {
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return fmt.Errorf("wait for the daemon's end: %w", err)
@@ -49,13 +48,12 @@ func Guard(opts Options, in io.Reader) error {
 		return o.Policy.Put(uint32(0), &p)
 	})
 	if l := o.links[egressHook]; l != nil {
-		err = errors.Join(err, l.Close()) // its pin holds it
+		err = errors.Join(err, l.Close()) // its pin keeps it
 	}
 	return err
 }
 
-// pinnedEgress returns the program of the pinned egress hook, nil if there is
-// none.
+// pinnedEgress returns the program of the pinned egress hook, nil if there is none.
 func pinnedEgress(dir string) (*ebpf.Program, error) {
 	l, err := link.LoadPinnedLink(linkPath(dir, egressHook), nil)
 	if errors.Is(err, os.ErrNotExist) {

@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// A hook is a program with the way to attach it. Base hooks stand while netnice
-// is up, the others while a node needs them.
+// hook is a program with the way to attach it. Base hooks are attached while netnice is up, the others while a node
+// needs them.
 type hook struct {
 	name    string
 	base    bool
@@ -52,15 +52,14 @@ func hooks() []hook {
 
 func linkPath(pinDir, name string) string { return filepath.Join(pinDir, "link_"+name) }
 
-// Attach attaches the base hooks, or those that present nodes need but the
-// egress hook (see MoveEgress), and pins them. A hook that a former process
-// attached is taken over and gets this object's program.
+// Attach attaches and pins the base hooks, or, if base is false, the hooks that nodes need. The egress hook is not
+// among them (see MoveEgress). A hook that an earlier process attached is taken over and gets this object's program.
 func (o *Object) Attach(base bool) error {
 	return o.attachEach(hooks(), func(h hook) bool { return h.base == base && h.name != egressHook })
 }
 
-// attachEach attaches those of the hooks that are wanted, are there on this kernel and are
-// not attached yet.
+// attachEach attaches the wanted hooks of the list. It skips hooks that this kernel does not support, and hooks that
+// are attached already.
 func (o *Object) attachEach(list []hook, wanted func(hook) bool) error {
 	for _, h := range list {
 		p := h.program(&o.netniceObjects)
@@ -89,19 +88,19 @@ func (o *Object) attach(h hook, p *ebpf.Program) (link.Link, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	// A tracing link cannot be updated: the new one stands, the old goes.
+	// A tracing link cannot be updated. A new link replaces it.
 	return pinnedInstead(old, path, func() (link.Link, error) { return attachHook(o.opts.CgroupRoot, h.cgroup, p) })
 }
 
-// allHooks are those of every group.
+// allHooks returns the hooks of every group.
 func allHooks() []hook { return slices.Concat(hooks(), destinationHooks()) }
 
-// Detach takes the hooks of one group off.
+// Detach detaches the base hooks, or all others if base is false.
 func (o *Object) Detach(base bool) error {
 	return o.detachAll(func(h hook) bool { return h.base == base })
 }
 
-// DetachButEgress takes the hooks off that nodes need, but the egress hook.
+// DetachButEgress detaches the hooks that nodes need, except the egress hook.
 func (o *Object) DetachButEgress() error {
 	return o.detachAll(func(h hook) bool { return !h.base && h.name != egressHook })
 }
@@ -136,7 +135,7 @@ func (o *Object) detachAll(wanted func(hook) bool) error {
 	return errors.Join(errs...)
 }
 
-// Attached says which hooks this kernel offers and whether each is attached.
+// Attached returns the hooks that this kernel supports, and whether each is attached.
 func (o *Object) Attached() map[string]bool {
 	out := map[string]bool{}
 	for _, h := range allHooks() {
@@ -148,7 +147,7 @@ func (o *Object) Attached() map[string]bool {
 	return out
 }
 
-// Purposes says for people what each hook is for.
+// Purposes returns for each hook what it is for, in words for people.
 func Purposes() map[string]string {
 	out := map[string]string{}
 	for _, h := range allHooks() {

@@ -29,8 +29,8 @@ func run(p *ebpf.Program, m *ebpf.Map) ([]byte, error) {
 	return readToEnd(r)
 }
 
-// readToEnd returns all that an iterator writes. Its read ends with EAGAIN after a million objects of
-// which it had nothing to say, and the next goes on from there: anybody can have so many files open.
+// readToEnd returns all that an iterator writes. A read ends with EAGAIN after a million objects for which the iterator
+// wrote nothing, and the next read continues from there. Any user can have that many files open.
 func readToEnd(r io.Reader) ([]byte, error) {
 	var out bytes.Buffer
 	for {
@@ -40,10 +40,9 @@ func readToEnd(r io.Reader) ([]byte, error) {
 	}
 }
 
-// runOfProcess drives a task iterator over one thread group. cilium/ebpf's
-// IterOptions cannot say which, so the link is made by the system call.
-// Kernels before 6.1 do not know the filter: there all tasks are visited, and
-// alone is false.
+// runOfProcess drives a task iterator over one thread group. The IterOptions of cilium/ebpf cannot name a thread group,
+// so the system call makes the link. Kernels before 6.1 do not know the filter: the iterator visits all tasks there,
+// and alone is false.
 func runOfProcess(p *ebpf.Program, tgid uint32) (out []byte, alone bool, err error) {
 	info := [4]uint32{0, tgid, 0, 0} // union bpf_iter_link_info: task {tid, pid, pid_fd}
 	create := struct {
@@ -76,8 +75,8 @@ func runOfProcess(p *ebpf.Program, tgid uint32) (out []byte, alone bool, err err
 	return out, true, err
 }
 
-// records decodes what an iterator wrote: the kernel side's structs, whose Go
-// side has the same layout.
+// records decodes the structs that an iterator wrote. Their Go types have the same layout. The only error that it
+// returns is err.
 func records[T any](b []byte, err error) ([]T, error) {
 	if err != nil {
 		return nil, err
@@ -91,27 +90,26 @@ func records[T any](b []byte, err error) ([]T, error) {
 	return out, nil
 }
 
-// fewProcesses is up to how many a tree is marked process by process; visiting
-// every task of the machine is faster for larger ones.
+// fewProcesses is the largest number of processes for which a tree is marked process by process. For larger trees it is
+// faster to visit every task of the machine.
 const fewProcesses = 32
 
-// mostLooks bounds the looks for the members of a deep tree.
+// mostLooks bounds the passes over all tasks that find the members of a deep tree.
 const mostLooks = 16
 
 // Adopted is what AdoptTasks found.
 type Adopted struct {
-	// Members are the processes that were visited, nil where those of the whole
-	// machine were.
+	// Members are the processes that were visited. It is nil if those of the whole machine were visited.
 	Members []uint32
-	Nests   bool // trees are nested in the new one
+	Nests   bool // other trees are nested in the new tree
 	Cgroups map[uint64]bool
 
-	far   bool // a process is so deep that it takes another look
-	found int  // tasks, in this one
+	far   bool // a process is so deep that another pass is needed
+	found int  // tasks found in this pass
 }
 
 func (a *Adopted) add(out []byte) {
-	list, _ := records[MemberRecord](out, nil) // which has no error without one
+	list, _ := records[MemberRecord](out, nil) // records returns only the error that it is given
 	a.far, a.found = false, 0
 	for _, r := range list {
 		if r.Far != 0 {
@@ -124,9 +122,8 @@ func (a *Adopted) add(out []byte) {
 	}
 }
 
-// AdoptTasks marks the process root and its running descendants as members of
-// the tree node. Members of the node outer (0 = none) move into it; trees that
-// are nested in it get it as their parent.
+// AdoptTasks marks the process root and its running descendants as members of the tree node. Members of the node outer
+// (0 = none) move into node. Trees that are nested in node get it as their parent.
 func (o *Object) AdoptTasks(root, node, outer uint32) (a Adopted, err error) {
 	a.Cgroups = map[uint64]bool{}
 	if err := o.AdoptRootTgid.Set(root); err != nil {
@@ -145,9 +142,9 @@ func (o *Object) AdoptTasks(root, node, outer uint32) (a Adopted, err error) {
 			return alone, err
 		})
 	}
-	// Twice, so that a child forked during the first pass is seen by the second.
-	// And once more while some are too deep to tell, and more are found: parents come
-	// first, but for numbers that were used again.
+	// There are two passes, so that the second one sees a child that was forked during the first. More passes follow
+	// while some tasks are too deep to tell and each pass finds more. Parents come first in a pass, unless process ids
+	// were used again.
 	before := 0
 	for pass := 0; (pass < 2 || a.far && a.found > before && pass < mostLooks) && a.Members == nil && err == nil; pass++ {
 		before = a.found
@@ -182,11 +179,11 @@ func (o *Object) ListTasks() ([]TaskRecord, error) {
 	return records[TaskRecord](run(o.NnListTasks, nil))
 }
 
-// AdoptFiles makes the paths of the sockets that the given processes hold, or,
-// without any, of those that all processes hold. rings says that some are held by rings of io_uring's alone:
-// then AdoptUrings has to be called in each network namespace, and ForgetUrings.
+// AdoptFiles makes the paths of the sockets that the given processes hold, or, if tgids is nil, of those that any
+// process holds. rings is true if only io_uring rings hold some of the sockets. The caller then calls AdoptUrings in
+// each network namespace, and ForgetUrings after that.
 func (o *Object) AdoptFiles(tgids []uint32) (rings bool, err error) {
-	if err := o.ForgetUrings(); err != nil { // a daemon that was killed has left some
+	if err := o.ForgetUrings(); err != nil { // a killed daemon may have left some
 		return false, err
 	}
 	if err := o.UringNoted.Set(uint32(0)); err != nil {
@@ -211,7 +208,7 @@ func (o *Object) AdoptFiles(tgids []uint32) (rings bool, err error) {
 	return noted > 0, nil
 }
 
-// AdoptUrings makes the paths of the sockets of the calling thread's network namespace that rings alone hold.
+// AdoptUrings makes the paths of the sockets that only io_uring rings hold, in the calling thread's network namespace.
 func (o *Object) AdoptUrings() error {
 	for _, p := range []*ebpf.Program{o.NnAdoptUringTcp, o.NnAdoptUringUdp} {
 		list, err := records[SocketRecord](run(p, nil))
@@ -223,7 +220,7 @@ func (o *Object) AdoptUrings() error {
 	return nil
 }
 
-// ForgetUrings forgets what AdoptFiles has noted of them.
+// ForgetUrings removes what AdoptFiles has noted about io_uring rings and their sockets.
 func (o *Object) ForgetUrings() error {
 	var owner netniceNnUringOwner
 	if err := empty(o.UringSockets, &owner); err != nil {
@@ -236,7 +233,7 @@ func (o *Object) ForgetUrings() error {
 	return nil
 }
 
-// empty takes everything out of a map whose keys are addresses; one has room for any of its values.
+// empty deletes all entries of a map whose keys are addresses. one is a buffer for a value of the map.
 func empty(m *ebpf.Map, one any) error {
 	var (
 		address uint64
@@ -253,9 +250,9 @@ func empty(m *ebpf.Map, one any) error {
 	return nil
 }
 
-// FollowFiles finds sockets that another process has now than the one that used
-// them, or whose user or cgroup is another. Walks are numbered one by one; again
-// says that a further one is needed to be sure of some.
+// FollowFiles finds sockets that have passed to another process than the one that used them, or whose user or cgroup
+// has changed. walk is the number of this walk; it increases by one each time. again is true if another walk is needed
+// to be sure about some sockets.
 func (o *Object) FollowFiles(walk uint32) (again bool, err error) {
 	if err := o.FollowWalk.Set(walk); err != nil {
 		return false, fmt.Errorf("set iterator argument: %w", err)
@@ -267,7 +264,7 @@ func (o *Object) FollowFiles(walk uint32) (again bool, err error) {
 	return len(out) > 0, nil
 }
 
-// ReleaseRates makes AdoptConnections take the sockets' own rates away.
+// ReleaseRates makes AdoptConnections remove the rates that sockets have of their own.
 func (o *Object) ReleaseRates() error {
 	if err := o.netniceVariables.ReleaseRates.Set(uint32(1)); err != nil {
 		return fmt.Errorf("set iterator argument: %w", err)
@@ -275,8 +272,7 @@ func (o *Object) ReleaseRates() error {
 	return nil
 }
 
-// AdoptConnections arms and releases the connections of the network namespace
-// that the calling thread is in.
+// AdoptConnections arms and releases the connections of the calling thread's network namespace.
 func (o *Object) AdoptConnections() error {
 	if _, err := run(o.NnAdoptConnections, nil); err != nil {
 		return fmt.Errorf("adopt open connections: %w", err)
@@ -284,8 +280,8 @@ func (o *Object) AdoptConnections() error {
 	return nil
 }
 
-// AssignSockets gives sockets the nodes of their own that SocketNodes has for them,
-// and takes others away.
+// AssignSockets gives each socket the node of its own that SocketNodes has for it, and removes such nodes from other
+// sockets.
 func (o *Object) AssignSockets() error {
 	if _, err := o.spaces.run(o.assignSockets, o.Sockets); err != nil {
 		return fmt.Errorf("give sockets their nodes: %w", err)
@@ -298,7 +294,7 @@ func (o *Object) ListSockets() ([]SocketRecord, error) {
 	return o.ListSocketsOf(0)
 }
 
-// ListSocketsOf returns those on whose path the node stands, 0 = all.
+// ListSocketsOf returns the sockets of ListSockets that have the node on their path, or all if node is 0.
 func (o *Object) ListSocketsOf(node uint32) ([]SocketRecord, error) {
 	if err := o.ListNode.Set(node); err != nil {
 		return nil, fmt.Errorf("set iterator argument: %w", err)
@@ -306,10 +302,11 @@ func (o *Object) ListSocketsOf(node uint32) ([]SocketRecord, error) {
 	return o.spaces.list(o.listSockets, o.Sockets, node)
 }
 
-// ForgetSockets lets go of what listing sockets has opened: no node is left that they could be of.
+// ForgetSockets closes the namespaces that ListSockets has opened. The caller has removed the last node, so that no
+// socket is limited any more.
 func (o *Object) ForgetSockets() { o.spaces.close() }
 
-// ListEverySocket returns every socket with state, those that are no TCP's, too.
+// ListEverySocket returns every socket with state, including all non-TCP sockets.
 func (o *Object) ListEverySocket() (list []SocketRecord, err error) {
 	if err := o.ListOthers.Set(uint32(1)); err != nil {
 		return nil, fmt.Errorf("set iterator argument: %w", err)

@@ -21,7 +21,7 @@ import (
 // ErrLayout says that maps pinned by another release have another layout.
 var ErrLayout = errors.New("pinned state of another netnice release")
 
-// Options say where the state lives.
+// Options say where netnice keeps its state.
 type Options struct {
 	PinDir     string // folder in a bpffs
 	CgroupRoot string // mount point of cgroup v2
@@ -36,9 +36,9 @@ type Object struct {
 	links  map[string]link.Link
 	meters pins      // attachments to limited devices
 	execs  link.Link // see exec.go; nil = not attached
-	lock   *os.File  // of the pin folder
-	// programs of the objects that are loaded beside it that this kernel has no
-	// place for
+	lock   *os.File  // lock on the pin folder
+	// missing names programs of the objects that are loaded beside this one: those that this kernel does not support or
+	// does not need.
 	missing map[string]bool
 	former  bool // see former.go
 
@@ -46,8 +46,8 @@ type Object struct {
 	spaces                                 spaces
 }
 
-// optional names the programs that the running kernel may lack, each with what
-// has to be in its type information.
+// missing returns the programs of the main object that the running kernel does not support or does not need. It
+// decides by the kernel's type information and by probes.
 func missing(spec *btf.Spec) (map[string]bool, error) {
 	out := map[string]bool{}
 	has := func(name string, kind btf.Type) (bool, error) {
@@ -90,7 +90,7 @@ func missing(spec *btf.Spec) (map[string]bool, error) {
 	} else {
 		out["nn_sock_create"], out["nn_egress_users"] = true, true
 	}
-	// a kernel may be built without MPTCP
+	// A kernel may be built without MPTCP.
 	mptcp, err := has("btf_trace_mptcp_subflow_get_send", &btf.Typedef{})
 	if err != nil {
 		return nil, fmt.Errorf("look for tracepoint mptcp_subflow_get_send: %w", err)
@@ -106,24 +106,24 @@ func missing(spec *btf.Spec) (map[string]bool, error) {
 		if err != nil {
 			return nil, fmt.Errorf("look for %s: %w", function, err)
 		}
-		if created || !there { // IPv6 may be a module, or not there
+		if created || !there { // IPv6 may be a module or missing
 			out["nn_"+function] = true
 		}
 	}
 	if err := skipUnused(out, "list_sockets", "assign_sockets", "carry_rates"); err != nil {
 		return nil, err
 	}
-	out["nn_files_carry_rates"], out["nn_conns_carry_rates"] = true, true // loaded with the map that they are for
+	out["nn_files_carry_rates"], out["nn_conns_carry_rates"] = true, true // loadCarryRates loads these
 	return out, nil
 }
 
-// datagramFunctions are where the kernel sends what is no TCP.
+// datagramFunctions returns the kernel functions that send non-TCP egress.
 func datagramFunctions() []string {
 	return []string{"udp_sendmsg", "udpv6_sendmsg", "raw_sendmsg", "rawv6_sendmsg", "ping_v4_sendmsg", "ping_v6_sendmsg"}
 }
 
-// socketsSeenMade reports whether the hook at a socket's creation may look whose
-// it is: at the storage of tasks.
+// socketsSeenMade reports whether the hook at a socket's creation can find the socket owner. To do so it must be
+// allowed to read task storage.
 func socketsSeenMade() (bool, error) {
 	err := features.HaveProgramHelper(ebpf.CGroupSock, asm.FnTaskStorageGet)
 	if errors.Is(err, ebpf.ErrNotSupported) {
@@ -135,8 +135,7 @@ func socketsSeenMade() (bool, error) {
 	return true, nil
 }
 
-// Load opens the object: maps that are pinned already are used as they are,
-// programs are loaded anew. Nothing is attached.
+// Load opens the object. It uses maps that are pinned already as they are, and loads all programs. It attaches nothing.
 func Load(opts Options) (*Object, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("raise the locked memory limit: %w", err)
@@ -192,7 +191,7 @@ func Load(opts Options) (*Object, error) {
 	return o, nil
 }
 
-// take fills the generated struct; programs that were left out stay nil.
+// take fills the generated structs. Programs that were left out stay nil.
 func (o *Object) take(c *ebpf.Collection) {
 	p, m, v := c.Programs, c.Maps, c.Variables
 	o.netnicePrograms = netnicePrograms{
@@ -230,8 +229,8 @@ func (o *Object) take(c *ebpf.Collection) {
 	}
 }
 
-// Remove removes all pins and then lets go of everything: what Close does not
-// leave to a successor. The hooks must be detached already.
+// Remove removes all pins and then closes the object, so that nothing is left to a successor. It unmounts the BPF file
+// system if netnice mounted it. The caller has detached the hooks before.
 func (o *Object) Remove() error {
 	former, err := removePins(formerDir(o.opts.PinDir))
 	if err != nil {
@@ -248,7 +247,7 @@ func (o *Object) Remove() error {
 	return err
 }
 
-// Close lets go of everything and leaves pins and attachments as they are.
+// Close closes everything that the object holds. Pins, and attachments that are pinned, stay as they are.
 func (o *Object) Close() error {
 	errs := []error{o.AttachExecs(false), o.meters.closeLinks()}
 	for _, l := range o.links {

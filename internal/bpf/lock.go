@@ -12,25 +12,25 @@ import (
 // ErrInUse says that another process manages this pin folder.
 var ErrInUse = errors.New("in use by another netnice daemon")
 
-// lockWait is for how long the pin folder is waited for: a guard has it for some
-// milliseconds, and a daemon that is killed until its last file is closed.
+// lockWait bounds the wait for the lock on the pin folder. A guard holds it for some milliseconds, and a killed daemon
+// until its last file is closed.
 const lockWait = time.Second
 
-// lockPinDir makes the pin folder and locks it for this process. The lock goes
-// with the returned file, also when the process is killed.
+// lockPinDir makes the pin folder and locks it for this process. The lock ends with the returned file, also when the
+// process is killed.
 func lockPinDir(dir string) (*os.File, error) {
 	return lockWithin(lockWait, 5*time.Millisecond, func() (f *os.File, again bool, err error) {
 		if err := ensurePinDir(dir); err != nil {
 			return nil, false, err
 		}
 		f, err = lockDir(dir)
-		// A former owner may have removed the folder meanwhile.
+		// The previous holder may have removed the folder meanwhile.
 		return f, errors.Is(err, os.ErrNotExist) || errors.Is(err, ErrInUse), err
 	})
 }
 
-// lockWithin tries, every so often and for so long, as long as it is worth trying
-// again.
+// lockWithin calls try at intervals of every, until try reports that it need not be called again, or until wait has
+// passed.
 func lockWithin(wait, every time.Duration, try func() (f *os.File, again bool, err error)) (*os.File, error) {
 	for deadline := time.Now().Add(wait); ; time.Sleep(every) {
 		f, again, err := try()
@@ -40,7 +40,7 @@ func lockWithin(wait, every time.Duration, try func() (f *os.File, again bool, e
 	}
 }
 
-// lockDir locks a folder that is there.
+// lockDir locks an existing folder. It returns ErrInUse if another process has the lock.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {

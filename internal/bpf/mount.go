@@ -11,16 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoBPFFS says that there is no file system to pin in, and none can be
-// mounted.
+// ErrNoBPFFS says that there is no BPF file system for the pins, and that none can be mounted.
 var ErrNoBPFFS = errors.New("no BPF file system")
 
-// mounted marks a pin folder whose file system netnice mounted itself, so that
-// it can be unmounted when netnice leaves. It is a folder: a BPF file system
-// holds nothing else that a program may make.
+// mounted marks a pin folder whose file system netnice mounted itself. netnice unmounts that file system when it
+// leaves. The mark is a folder, because a program cannot make a plain file in a BPF file system.
 const mounted = "mounted_by_netnice"
 
-// mountWait bounds how long another netnice is waited for that mounts or unmounts just now.
+// mountWait bounds the wait for another netnice that is mounting or unmounting.
 const mountWait = time.Second
 
 func isBPFFS(dir string) (bool, error) {
@@ -31,8 +29,7 @@ func isBPFFS(dir string) (bool, error) {
 	return st.Type == unix.BPF_FS_MAGIC, nil
 }
 
-// ensurePinDir makes the pin folder, and mounts the BPF file system on its
-// parent where there is none yet.
+// ensurePinDir makes the pin folder, and mounts the BPF file system on its parent if there is none yet.
 func ensurePinDir(dir string) error {
 	parent := filepath.Dir(dir)
 	defer lockMount(parent)()
@@ -64,13 +61,13 @@ func ensurePinDir(dir string) error {
 	return nil
 }
 
-// lockMount keeps others of netnice from mounting and unmounting there: a second file system would hide what is pinned in
-// the first, and one that is unmounted the folder that somebody just made. Anybody may take that lock: who has not got it
-// after a second goes on without.
+// lockMount keeps other netnice processes from mounting and unmounting at dir. A second file system would hide the pins
+// in the first. An unmount would take away the folder that another process has just made. Any process may take the
+// lock; therefore the caller continues without it after mountWait.
 func lockMount(dir string) (unlock func()) {
 	above, err := os.Open(filepath.Dir(dir))
 	if err != nil {
-		return func() {} // nor is there anything to mount on
+		return func() {} // there is nothing to mount on either
 	}
 	for end := time.Now().Add(mountWait); time.Now().Before(end); time.Sleep(mountWait / 50) {
 		if !errors.Is(unix.Flock(int(above.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
@@ -80,10 +77,9 @@ func lockMount(dir string) (unlock func()) {
 	return func() { _ = above.Close() }
 }
 
-// RemovePins detaches every hook found below dir, removes all pins, and
-// unmounts the BPF file system if netnice mounted it and nobody else uses it.
-// It needs no loaded object. Sockets keep their last pacing rate: release them
-// first where an object can be had.
+// RemovePins detaches every hook found below dir and removes all pins. It unmounts the BPF file system if netnice
+// mounted it and nothing else is in it. It needs no loaded object. Sockets keep their last pacing rate, so a caller
+// that can load an object releases them first.
 func RemovePins(dir string) error {
 	ours, err := removePins(dir)
 	if err != nil || !ours {
@@ -92,8 +88,7 @@ func RemovePins(dir string) error {
 	return unmount(filepath.Dir(dir))
 }
 
-// removePins empties and removes the pin folder, and says whether netnice
-// mounted the file system that it is in.
+// removePins empties and removes the pin folder. ours is true if netnice mounted the file system that contains it.
 func removePins(dir string) (ours bool, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,7 +108,7 @@ func removePins(dir string) (ours bool, err error) {
 	return ours, nil
 }
 
-// unmount unmounts a BPF file system unless somebody pins there by now.
+// unmount unmounts a BPF file system, unless pins of other programs are in it.
 func unmount(dir string) error {
 	defer lockMount(dir)()
 	rest, err := os.ReadDir(dir)
@@ -121,11 +116,11 @@ func unmount(dir string) error {
 		return fmt.Errorf("read %s: %w", dir, err)
 	}
 	for _, e := range rest {
-		if name := e.Name(); name != "maps.debug" && name != "progs.debug" { // the kernel's own
+		if name := e.Name(); name != "maps.debug" && name != "progs.debug" { // the kernel's own entries
 			return nil
 		}
 	}
-	// A daemon that systemd started may not unmount; an empty file system stays, which harms nobody.
+	// A daemon that systemd started may not unmount. The empty file system then stays, which does no harm.
 	if err := unix.Unmount(dir, 0); err != nil && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("unmount %s: %w", dir, err)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Several that begin at once where no BPF file system is mounted mount one, in which all have their folder; and the one
-// that mounted it unmounts it when the last has gone.
+// Several processes start at once where no BPF file system is mounted. Together they mount one, and all have their
+// folder in it. The process that mounted it unmounts it if it is the last to leave.
 func TestMountedOnce(t *testing.T) {
 	testutil.RequireRoot(t)
 	const inner, parent = "NETNICE_TEST_MOUNTS", "/sys/fs/bpf"
@@ -67,16 +67,16 @@ func TestMountedOnce(t *testing.T) {
 		for i := range programs {
 			require.NoError(t, errs[i])
 		}
-		_ = unix.Unmount(parent, 0) // where who mounted it was not the last
+		_ = unix.Unmount(parent, 0) // needed if the process that mounted it was not the last
 	}
 }
 
-// A daemon that may not unmount, as the service, lifts its limits all the same.
+// A daemon that may not unmount, such as the service, still removes its limits.
 func TestUnmountIsForbidden(t *testing.T) {
 	dir := t.TempDir()
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread has no capabilities any more, and ends
+		runtime.LockOSThread() // never unlocked: the thread has lost its capabilities, and ends
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var none [2]unix.CapUserData
 		if err := unix.Capset(&header, &none[0]); err != nil {

@@ -12,27 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostParts bounds in how many parts an object is loaded at a time: each reads
-// the kernel's type information for itself, which takes as long as a program.
+// mostParts bounds the number of parts of an object that are loaded concurrently. Each part reads the kernel's type
+// information for itself, which takes as long as loading one program.
 const mostParts = 4
 
-// partOverhead is what loading any program takes, in instructions.
+// partOverhead is the fixed cost of loading a program, in instructions.
 const partOverhead = 500
 
-// processors is on how many the Go runtime runs goroutines. It has some more from then
-// on: a call to load a program takes milliseconds to seconds, and its thread is not
-// known to wait for up to ten of them, in which an event of the kernel was not looked at.
+// processors returns the number of processors on which the Go runtime runs goroutines, and raises that number by
+// mostParts. A call that loads a program takes milliseconds to seconds. The runtime may notice only after 10 ms that
+// the thread of the call waits. Without the additional processors an event of the kernel was not handled in that time.
 var processors = sync.OnceValue(func() int {
 	n := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(n + mostParts)
 	return n
 })
 
-// onVerified, if a test sets it, receives the verifier's statistics of each loaded program.
+// onVerified receives the verifier's statistics of each loaded program. Only tests set it.
 var onVerified func(program, log string)
 
-// loadInParts loads an object as ebpf.NewCollectionWithOptions does, but the
-// programs on all CPUs: the kernel verifies each by itself.
+// loadInParts does what ebpf.NewCollectionWithOptions does, but loads the programs on all CPUs at once. The kernel
+// verifies each program by itself.
 func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.Collection, error) {
 	if v := spec.Variables["inside_known"]; v != nil && readsInside() {
 		if err := v.Set(uint32(1)); err != nil {
@@ -56,7 +56,7 @@ func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.
 	for i, names := range parts {
 		part := spec.Copy()
 		clear(part.Programs)
-		clear(part.Variables) // the first has them
+		clear(part.Variables) // the first collection has the variables
 		for _, name := range names {
 			part.Programs[name] = spec.Programs[name].Copy()
 		}
@@ -76,7 +76,7 @@ func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.
 				onVerified(name, coll.Programs[name].VerifierLog)
 			}
 		}
-		c.Close() // its maps are further descriptors
+		c.Close() // its maps are additional descriptors
 	}
 	if err := errors.Join(errs...); err != nil {
 		coll.Close()
@@ -85,8 +85,8 @@ func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.
 	return coll, nil
 }
 
-// readsInside says whether programs can read the kernel's own structs from what they
-// are given of a packet (Linux 6.2).
+// readsInside reports whether programs can read the kernel's own structs, starting from the packet context that they
+// get (Linux 6.2).
 func readsInside() bool {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -101,9 +101,9 @@ func readsInside() bool {
 	return true
 }
 
-// beOrdinary gives the calling goroutine a thread of its own with no more than the usual
-// priority: a daemon has a higher one to be quick, which the verifier's work, seconds
-// on slow CPUs, is not to take from programs.
+// beOrdinary gives the calling goroutine a thread of its own with at most the usual priority. A daemon has a higher
+// priority in order to react fast. The verifier's work lasts seconds on slow CPUs, and must not take that time from
+// other programs.
 func beOrdinary() {
 	const ordinary = 20    // nice 0, as the kernel counts
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine

@@ -1,14 +1,15 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 )
 
-// attachHook attaches a program to a cgroup, or, with 0 as the kind, where a
-// tracing program says itself.
+// attachHook attaches a program to a cgroup. If kind is 0, the program is a tracing program, which names its own
+// target.
 func attachHook(cgroup string, kind ebpf.AttachType, p *ebpf.Program) (link.Link, error) {
 	if kind == 0 {
 		return link.AttachTracing(link.TracingOptions{Program: p})
@@ -16,23 +17,25 @@ func attachHook(cgroup string, kind ebpf.AttachType, p *ebpf.Program) (link.Link
 	return link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: kind, Program: p})
 }
 
-// pinnedInstead attaches and pins a link in the place of an old one (nil = there
-// is none), which goes when the new one stands.
+// pinnedInstead attaches and pins a link that replaces an old one (nil = there is none). The old link ends after the
+// new one is attached. It stays pinned if the new one cannot be attached or pinned.
 func pinnedInstead(old link.Link, path string, attach func() (link.Link, error)) (link.Link, error) {
+	if old != nil {
+		defer old.Close() // its pin, if it still has one, keeps it
+	}
 	l, err := attach()
 	if err != nil {
-		if old != nil {
-			_ = old.Close()
-		}
 		return nil, err
 	}
 	if old != nil {
 		_ = old.Unpin()
-		_ = old.Close()
 	}
 	if err := l.Pin(path); err != nil {
-		_ = l.Close()
-		return nil, fmt.Errorf("pin %s: %w", path, err)
+		err = errors.Join(fmt.Errorf("pin %s: %w", path, err), l.Close())
+		if old != nil {
+			err = errors.Join(err, old.Pin(path))
+		}
+		return nil, err
 	}
 	return l, nil
 }

@@ -12,12 +12,11 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// pins are what an object that is loaded beside the first has in the folder: its
-// own maps, and its attachments.
+// pins are the pinned maps and attachments of an object that is loaded beside the main one.
 type pins struct {
 	pinDir string
-	mark   string               // the map whose pin says that the others are there
-	own    map[string]*ebpf.Map // that are pinned, or will be
+	mark   string               // the map whose pin says that all others are pinned
+	own    map[string]*ebpf.Map // maps that are pinned, or will be
 	pinned bool
 	links  map[string]link.Link
 }
@@ -31,7 +30,7 @@ func (o *Object) isPinned(name string) bool {
 	return err == nil
 }
 
-// shared are the maps of this object that others are loaded with.
+// shared returns the maps of this object that the other objects use, too.
 func (o *Object) shared() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		"nodes": o.Nodes, "clocks": o.Clocks, "classes": o.Classes, "sockets": o.Sockets, "tasks": o.Tasks,
@@ -42,10 +41,9 @@ func (o *Object) shared() map[string]*ebpf.Map {
 	}
 }
 
-// loadBeside loads an object that shares nodes, sockets and tasks with this one.
-// Its own maps are used as they are pinned in the same folder; if they are not, Pin
-// has to be called. It only reads this object, and may run beside its other methods
-// but Close and Remove.
+// loadBeside loads an object that shares nodes, sockets and tasks with this one. It uses the loaded object's own maps
+// as they are pinned in the same folder. If they are not pinned, the caller has to call Pin. loadBeside only reads
+// this object, and may run concurrently with its other methods, except Close and Remove.
 func (o *Object) loadBeside(spec *ebpf.CollectionSpec, p *pins) (*ebpf.Collection, error) {
 	shared := o.shared()
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return o.missing[name] })
@@ -78,7 +76,7 @@ func (o *Object) loadBeside(spec *ebpf.CollectionSpec, p *pins) (*ebpf.Collectio
 	return coll, nil
 }
 
-// Pin pins the maps, unless they are.
+// Pin pins the maps, unless they are pinned already.
 func (p *pins) Pin() error {
 	if p.pinned {
 		return nil
@@ -101,14 +99,15 @@ func (p *pins) Pin() error {
 			return err
 		}
 	}
-	if err := pin(p.mark); err != nil { // the last
+	if err := pin(p.mark); err != nil { // the mark is pinned last
 		return err
 	}
 	p.pinned = true
 	return nil
 }
 
-// attached takes over a pinned link or makes and pins a new one.
+// attached takes over a pinned link, or makes and pins a new one. updates is true if a link of this kind can be
+// updated.
 func (p *pins) attached(name string, program *ebpf.Program, updates bool, attach func() (link.Link, error)) error {
 	path := linkPath(p.pinDir, name)
 	old, err := link.LoadPinnedLink(path, nil)
@@ -120,7 +119,7 @@ func (p *pins) attached(name string, program *ebpf.Program, updates bool, attach
 			p.links[name] = old
 			return nil
 		}
-		// what it was attached to has gone
+		// The target of the old link has gone.
 	}
 	l, err := pinnedInstead(old, path, attach)
 	if err != nil {
@@ -130,8 +129,8 @@ func (p *pins) attached(name string, program *ebpf.Program, updates bool, attach
 	return nil
 }
 
-// attachedTCX is attached for a device in the namespace of the calling thread, unless that is
-// done. A kernel without tcx (before 6.6) answers ebpf.ErrNotSupported.
+// attachedTCX does what attached does, for a device in the network namespace of the calling thread. It does nothing if
+// this process has the link already. The error is ebpf.ErrNotSupported on a kernel without tcx (before 6.6).
 func (p *pins) attachedTCX(name string, o link.TCXOptions) error {
 	if p.links[name] != nil {
 		return nil
@@ -143,7 +142,7 @@ func (p *pins) attachedTCX(name string, o link.TCXOptions) error {
 	return nil
 }
 
-// Detach takes a program off; what it is on may have gone.
+// Detach detaches a program. The target may have gone.
 func (p *pins) Detach(name string) error {
 	l := p.links[name]
 	if l == nil {
@@ -157,11 +156,10 @@ func (p *pins) Detach(name string) error {
 	return errors.Join(err, l.Close())
 }
 
-// Stale lists the pins of devices, by name, that this process has not taken
-// over.
+// Stale lists the pinned attachments that this process has not taken over, by name. The names begin with prefix.
 func (p *pins) Stale(prefix string) []string {
 	var out []string
-	found, _ := filepath.Glob(linkPath(p.pinDir, prefix) + "*") // the pattern is a good one
+	found, _ := filepath.Glob(linkPath(p.pinDir, prefix) + "*") // the pattern is valid
 	for _, path := range found {
 		name := filepath.Base(path)[len("link_"):]
 		if p.links[name] == nil {
@@ -171,7 +169,7 @@ func (p *pins) Stale(prefix string) []string {
 	return out
 }
 
-// Unpin removes a pin that nobody holds.
+// Unpin removes the pin of an attachment that no process holds.
 func (p *pins) Unpin(name string) error { return os.Remove(linkPath(p.pinDir, name)) }
 
 // removePins detaches everything and removes the pins.
@@ -188,7 +186,7 @@ func (p *pins) removePins() error {
 	return errors.Join(errs...)
 }
 
-// closeLinks lets go of the attachments, which stay.
+// closeLinks closes the links of the attachments. The attachments stay, because their pins keep them.
 func (p *pins) closeLinks() error {
 	var errs []error
 	for _, l := range p.links {

@@ -6,8 +6,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// A map that the first object has is never a second one of the same name in those beside
-// it: they would look at an empty one.
+// The objects that are loaded beside the main one share every map that has the same name there. A map of their own
+// would be empty.
 func TestMapsAreShared(t *testing.T) {
 	shared := (&Object{}).shared()
 	first, err := loadNetnice()

@@ -25,16 +25,16 @@ type (
 
 //revive:enable:exported
 
-// Classes of their own below a node: of what a child sends but TCP, a bit of the
-// child's number, and of all that is received.
+// These numbers select separate classes below a node. ChildDatagrams is a bit of a child's number, for its non-TCP
+// egress. ChildInflow stands for all ingress.
 const (
 	ChildDatagrams = 1 << 31
 	ChildInflow    = 1 << 61
-	// ChildGuarantee and a node's index is what a clock knows of that node's guarantee.
+	// ChildGuarantee, with a node's index, is the child that holds the state of that node's guarantee at a clock.
 	ChildGuarantee = 1 << 60
 )
 
-// Minor numbers of the HTB classes of lanes: see bpf/send_types.h.
+// LaneFirst and LaneOwn are minor numbers of the HTB classes of lanes (per-program classes): see bpf/send_types.h.
 const (
 	LaneFirst = 0x8000
 	LaneOwn   = 0xc000
@@ -45,9 +45,8 @@ func SendFaultNames() []string {
 	return []string{"send_class", "send_device", "send_header", "send_socket"}
 }
 
-// Sending is the loaded object that queues what is sent and is no TCP. It shares
-// nodes, sockets and clocks with the Object that it was loaded beside; its own
-// maps are pinned in the same folder.
+// Sending is the loaded object that queues non-TCP egress. It shares nodes, sockets and clocks with the Object that it
+// was loaded beside. Its own maps are pinned in the same folder.
 type Sending struct {
 	sendingObjects
 	pins
@@ -58,15 +57,14 @@ type Sending struct {
 // sendingMark is the map whose pin says that there is a sending object.
 const sendingMark = "sender"
 
-// sendShortHook is who finds a buffer too small that was made so.
+// sendShortHook notices when a send buffer that netnice made small is too small for a datagram.
 const (
 	sendShortHook    = "send_short"
 	sendShortProgram = "nn_send_short"
 )
 
-// LoadSending loads the object for what is sent and is no TCP beside this one.
-// Nothing is attached; maps that are pinned already are used as they are.
-// Otherwise nothing is pinned until Pin.
+// LoadSending loads the object for non-TCP egress beside this one. It attaches nothing, and uses maps that are pinned
+// already as they are. Otherwise nothing is pinned until Pin.
 func (o *Object) LoadSending() (*Sending, error) {
 	spec, err := loadSending()
 	if err != nil {
@@ -89,11 +87,10 @@ func (o *Object) LoadSending() (*Sending, error) {
 	return s, nil
 }
 
-// IsSending says whether a sending object is pinned in the folder.
+// IsSending reports whether a sending object is pinned in the folder.
 func (o *Object) IsSending() bool { return o.isPinned(sendingMark) }
 
-// ListBuffers returns the sockets that are no TCP's of which something waits, or whose
-// send buffer is kept small.
+// ListBuffers returns the non-TCP sockets that have packets in a queue, or whose send buffer is kept small.
 func (s *Sending) ListBuffers() ([]BufferRecord, error) {
 	if s.listBuffers.ofMap != nil {
 		return records[BufferRecord](run(s.listBuffers.ofMap, s.base.Sockets))
@@ -102,13 +99,14 @@ func (s *Sending) ListBuffers() ([]BufferRecord, error) {
 	return once(list, func(r BufferRecord) uint64 { return r.Inode }), err
 }
 
-// FollowShort has it be noticed that a datagram does not fit in a buffer that was
-// made small, while there are such: by a program that every packet meets that is dropped.
+// FollowShort attaches or detaches the program that notices a datagram that does not fit into a send buffer that
+// netnice made small. The program runs for every packet that the kernel drops, so it is wanted only while such buffers
+// exist.
 func (s *Sending) FollowShort(wanted bool) error {
 	p := s.NnSendShort
 	if !wanted {
 		err := s.Detach(sendShortHook)
-		if rest := s.Unpin(sendShortHook); !errors.Is(rest, fs.ErrNotExist) { // a former process's
+		if rest := s.Unpin(sendShortHook); !errors.Is(rest, fs.ErrNotExist) { // pinned by an earlier process
 			err = errors.Join(err, rest)
 		}
 		return err
@@ -123,13 +121,13 @@ func (s *Sending) FollowShort(wanted bool) error {
 	return nil
 }
 
-// AttachDevice attaches to what a device in the namespace of the calling thread
-// sends. A kernel without tcx (before 6.6) answers ebpf.ErrNotSupported.
+// AttachDevice attaches the program to the egress of a device in the network namespace of the calling thread. The error
+// is ebpf.ErrNotSupported on a kernel without tcx (before 6.6).
 func (s *Sending) AttachDevice(ifindex int, name string) error {
 	return s.attachedTCX(name, link.TCXOptions{Interface: ifindex, Program: s.NnSendOut, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
 }
 
-// Attached says which programs that need no device are attached.
+// Attached returns the programs that need no device, and whether each is attached.
 func (s *Sending) Attached() map[string]bool {
 	out := map[string]bool{}
 	if s.NnSendShort != nil {
@@ -138,7 +136,7 @@ func (s *Sending) Attached() map[string]bool {
 	return out
 }
 
-// SendingPurposes says for people what each hook is for.
+// SendingPurposes returns for each hook what it is for, in words for people.
 func SendingPurposes() map[string]string {
 	return map[string]string{
 		"send_out":    "finds what is limited among what is sent and is no TCP",
@@ -150,7 +148,7 @@ func SendingPurposes() map[string]string {
 // Remove detaches everything and removes the pins of this object alone.
 func (s *Sending) Remove() error { return errors.Join(s.removePins(), s.Close()) }
 
-// Close lets go of everything and leaves pins and attachments as they are.
+// Close closes everything that the object holds, and leaves pins and attachments as they are.
 func (s *Sending) Close() error {
 	return errors.Join(s.closeLinks(), s.listBuffers.Close(), s.sendingObjects.Close())
 }

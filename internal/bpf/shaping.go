@@ -26,8 +26,7 @@ type (
 //revive:enable:exported
 
 const (
-	// ShapeHandle is the handle of the queueing discipline whose classes are
-	// the nodes.
+	// ShapeHandle is the handle of the qdisc whose classes are the nodes.
 	ShapeHandle = 0x6e6e0000
 	// MaxDevices bounds Device.Slot.
 	MaxDevices = 1024
@@ -44,14 +43,13 @@ func ShapeFaultNames() []string {
 	return []string{"shape_class", "shape_device", "shape_header", "shape_window"}
 }
 
-// Shaping is the loaded object that shapes what comes in. It shares nodes,
-// sockets and tasks with the Object that it was loaded beside; its own maps are
-// pinned in the same folder.
+// Shaping is the loaded object that shapes ingress. It shares nodes, sockets and tasks with the Object that it was
+// loaded beside. Its own maps are pinned in the same folder.
 type Shaping struct {
 	shapingObjects
 	pins
 	cgroupRoot string
-	natUnknown bool // it was loaded before connection tracking
+	natUnknown bool // the object was loaded when there was no connection tracking
 
 	findSockets eachSocket
 }
@@ -85,8 +83,8 @@ const (
 	shapeLinkPurpose = "leads what comes in to other network namespaces to the queue"
 )
 
-// missingBeside names the programs of the objects that are loaded beside the first
-// that this kernel has no place for, or that are not needed.
+// missingBeside returns programs of the objects that are loaded beside the main one: those that this kernel does not
+// support, and those that are not needed.
 func missingBeside(kernel *btf.Spec) (map[string]bool, error) {
 	out := map[string]bool{}
 	created, err := socketsSeenMade()
@@ -98,13 +96,13 @@ func missingBeside(kernel *btf.Spec) (map[string]bool, error) {
 	if !created {
 		out["nn_datagram_create"], out["nn_bound4"], out["nn_bound6"] = true, true, true
 	}
-	out[sendShortProgram] = !created                                        // there the calls themselves tell
-	out["nn_conns_list_buffers"], out["nn_conns_find_sockets"] = true, true // files tell enough
+	out[sendShortProgram] = !created                                        // the hooks at the send calls tell it instead
+	out["nn_conns_list_buffers"], out["nn_conns_find_sockets"] = true, true // the iterators over files are enough
 	return out, skipUnused(out, "find_sockets", "list_buffers")
 }
 
-// tracksConnections says whether the kernel's connection tracking, which is a module
-// as a rule and loaded with the first rule of NAT, answers programs.
+// tracksConnections reports whether programs can query the kernel's connection tracking. It is usually a module, which
+// is loaded with the first NAT rule.
 func tracksConnections() bool {
 	const asked = "bpf_skb_ct_lookup"
 	var f *btf.Func
@@ -117,8 +115,8 @@ func tracksConnections() bool {
 
 const conntrack = "nf_conntrack"
 
-// Outdated says whether the object, loaded anew, would see what NAT does: the
-// module has come since.
+// Outdated reports whether the object would see what NAT does if it were loaded again, because the module has been
+// loaded since.
 func (s *Shaping) Outdated() bool {
 	if !s.natUnknown {
 		return false
@@ -126,13 +124,12 @@ func (s *Shaping) Outdated() bool {
 	if _, err := os.Stat("/sys/kernel/btf/" + conntrack); err != nil {
 		return false
 	}
-	s.natUnknown = false // one look tells
+	s.natUnknown = false // one look is enough
 	return tracksConnections()
 }
 
-// LoadShaping loads the object for what comes in beside this one. Nothing is
-// attached; maps that are pinned already are used as they are. Otherwise nothing
-// is pinned until Pin.
+// LoadShaping loads the object for ingress beside this one. It attaches nothing, and uses maps that are pinned already
+// as they are. Otherwise nothing is pinned until Pin.
 func (o *Object) LoadShaping() (*Shaping, error) {
 	spec, err := loadShaping()
 	if err != nil {
@@ -152,8 +149,8 @@ func (o *Object) LoadShaping() (*Shaping, error) {
 	return s, nil
 }
 
-// take fills the generated struct; programs that were left out stay nil. Maps
-// that are shared belong to the other object.
+// take fills the generated structs. Programs that were left out stay nil. Maps that are shared belong to the other
+// object.
 func (s *Shaping) take(c *ebpf.Collection) {
 	p, m := c.Programs, c.Maps
 	s.shapingPrograms = shapingPrograms{
@@ -168,12 +165,11 @@ func (s *Shaping) take(c *ebpf.Collection) {
 	s.shapingVariables = shapingVariables{Look: c.Variables["look"]}
 	s.shapingMaps = shapingMaps{
 		Shaper: m["shaper"], Places: m["places"], Devices: m["devices"], Slots: m["slots"], Inflows: m["inflows"],
-		Receivers: m["receivers"], Kept: m["kept"], Shared: m["shared"], Sharers: m["sharers"], Listeners: m["listeners"], Dues: m["dues"], Scratch: m["scratch"], Unseen: m["unseen"], ShapeFaults: m["shape_faults"],
+		Receivers: m["receivers"], Kept: m["kept"], Shared: m["shared"], Sharers: m["sharers"], Listeners: m["listeners"], QueueRates: m["queue_rates"], Scratch: m["scratch"], Unseen: m["unseen"], ShapeFaults: m["shape_faults"],
 	}
 }
 
-// AttachHooks attaches what needs no device, and pins it; what a former process
-// attached is taken over.
+// AttachHooks attaches and pins the programs that need no device. It takes over those that an earlier process attached.
 func (s *Shaping) AttachHooks() error {
 	for _, h := range shapeHooks() {
 		p := h.program(&s.shapingObjects)
@@ -190,17 +186,17 @@ func (s *Shaping) AttachHooks() error {
 	return nil
 }
 
-// AttachDevice attaches a program to what a device in the namespace of the calling
-// thread receives. A kernel without tcx (before 6.6) answers ebpf.ErrNotSupported.
+// AttachDevice attaches a program to the ingress of a device in the network namespace of the calling thread. The error
+// is ebpf.ErrNotSupported on a kernel without tcx (before 6.6).
 func (s *Shaping) AttachDevice(ifindex int, name string, p *ebpf.Program) error {
 	return s.attachedTCX(name, link.TCXOptions{Interface: ifindex, Program: p, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 }
 
-// IsShaping says whether a shaping object is pinned in the folder.
+// IsShaping reports whether a shaping object is pinned in the folder.
 func (o *Object) IsShaping() bool { return o.isPinned(shapingMark) }
 
-// AdoptDatagrams makes the paths of the UDP sockets that the given processes
-// hold, or, with nil, of those that all processes hold.
+// AdoptDatagrams makes the paths of the UDP sockets that the given processes hold, or, if tgids is nil, of those that
+// any process holds.
 func (s *Shaping) AdoptDatagrams(tgids []uint32) error {
 	if tgids == nil {
 		_, err := run(s.NnAdoptUdpFiles, nil)
@@ -214,9 +210,9 @@ func (s *Shaping) AdoptDatagrams(tgids []uint32) error {
 	return nil
 }
 
-// VisitWindows sets the windows of the open connections in the namespace of the
-// calling thread, and gives back those that no limit concerns any more. again
-// says that some are kept by nothing else: that it is to be called once a second.
+// VisitWindows sets the receive windows of the open connections in the network namespace of the calling thread. It
+// restores the windows that no limit concerns any more. again is true if only VisitWindows keeps some windows at their
+// size; it must then be called once a second.
 func (s *Shaping) VisitWindows() (again bool, err error) {
 	out, err := run(s.NnShapeWindows, nil)
 	if err != nil {
@@ -225,9 +221,8 @@ func (s *Shaping) VisitWindows() (again bool, err error) {
 	return len(out) > 0, nil
 }
 
-// FindPlaces looks in which network namespaces something lives whose receiving is
-// limited: places that are known are marked with the number of the look, others
-// are returned.
+// FindPlaces finds the network namespaces that contain processes or sockets with limited ingress. It marks namespaces
+// that are known with the number of this look, and returns the others.
 func (s *Shaping) FindPlaces(look uint32, sockets *ebpf.Map) ([]Found, error) {
 	if err := s.Look.Set(look); err != nil {
 		return nil, fmt.Errorf("set iterator argument: %w", err)
@@ -236,7 +231,7 @@ func (s *Shaping) FindPlaces(look uint32, sockets *ebpf.Map) ([]Found, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look where limited processes are: %w", err)
 	}
-	// of sockets that nobody has open some listener has the port, or nobody receives by them
+	// Sockets that no process has open can be left out: a listener has the same port, or nothing is received on them.
 	others, err := records[Found](s.findSockets.run(sockets, nil))
 	if err != nil {
 		return nil, fmt.Errorf("look where limited sockets are: %w", err)
@@ -244,7 +239,7 @@ func (s *Shaping) FindPlaces(look uint32, sockets *ebpf.Map) ([]Found, error) {
 	return append(tasks, others...), nil
 }
 
-// Attached adds which programs are attached to those of the other object.
+// Attached returns the programs that need no device, and whether each is attached. They complement Object.Attached.
 func (s *Shaping) Attached() map[string]bool {
 	out := map[string]bool{}
 	for _, h := range shapeHooks() {
@@ -255,7 +250,7 @@ func (s *Shaping) Attached() map[string]bool {
 	return out
 }
 
-// ShapingPurposes says for people what each hook is for.
+// ShapingPurposes returns for each hook what it is for, in words for people.
 func ShapingPurposes() map[string]string {
 	out := map[string]string{"shape_in": shapeInPurpose, "shape_back": shapeBackPurpose, "shape_link": shapeLinkPurpose}
 	for _, h := range shapeHooks() {
@@ -269,7 +264,7 @@ func (s *Shaping) Remove() error {
 	return errors.Join(s.removePins(), s.Close())
 }
 
-// Close lets go of everything and leaves pins and attachments as they are.
+// Close closes everything that the object holds, and leaves pins and attachments as they are.
 func (s *Shaping) Close() error {
 	return errors.Join(s.closeLinks(), s.findSockets.Close(), s.shapingObjects.Close())
 }

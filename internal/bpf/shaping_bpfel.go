@@ -477,7 +477,6 @@ const (
 	shapingMapDestinationUses     = "destination_uses"
 	shapingMapDestinations        = "destinations"
 	shapingMapDevices             = "devices"
-	shapingMapDues                = "dues"
 	shapingMapEvents              = "events"
 	shapingMapFaults              = "faults"
 	shapingMapFreeCgroups         = "free_cgroups"
@@ -492,6 +491,7 @@ const (
 	shapingMapPlaces              = "places"
 	shapingMapPolicy              = "policy"
 	shapingMapPortsSeen           = "ports_seen"
+	shapingMapQueueRates          = "queue_rates"
 	shapingMapQueuedDevices       = "queued_devices"
 	shapingMapReceivers           = "receivers"
 	shapingMapScratch             = "scratch"
@@ -610,7 +610,6 @@ type shapingMapSpecs struct {
 	DestinationUses  *ebpf.MapSpec `ebpf:"destination_uses"`
 	Destinations     *ebpf.MapSpec `ebpf:"destinations"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
-	Dues             *ebpf.MapSpec `ebpf:"dues"`
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	Faults           *ebpf.MapSpec `ebpf:"faults"`
 	FreeCgroups      *ebpf.MapSpec `ebpf:"free_cgroups"`
@@ -625,6 +624,7 @@ type shapingMapSpecs struct {
 	Places           *ebpf.MapSpec `ebpf:"places"`
 	Policy           *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
+	QueueRates       *ebpf.MapSpec `ebpf:"queue_rates"`
 	QueuedDevices    *ebpf.MapSpec `ebpf:"queued_devices"`
 	Receivers        *ebpf.MapSpec `ebpf:"receivers"`
 	Scratch          *ebpf.MapSpec `ebpf:"scratch"`
@@ -689,7 +689,6 @@ type shapingMaps struct {
 	DestinationUses  *ebpf.Map `ebpf:"destination_uses"`
 	Destinations     *ebpf.Map `ebpf:"destinations"`
 	Devices          *ebpf.Map `ebpf:"devices"`
-	Dues             *ebpf.Map `ebpf:"dues"`
 	Events           *ebpf.Map `ebpf:"events"`
 	Faults           *ebpf.Map `ebpf:"faults"`
 	FreeCgroups      *ebpf.Map `ebpf:"free_cgroups"`
@@ -704,6 +703,7 @@ type shapingMaps struct {
 	Places           *ebpf.Map `ebpf:"places"`
 	Policy           *ebpf.Map `ebpf:"policy"`
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
+	QueueRates       *ebpf.Map `ebpf:"queue_rates"`
 	QueuedDevices    *ebpf.Map `ebpf:"queued_devices"`
 	Receivers        *ebpf.Map `ebpf:"receivers"`
 	Scratch          *ebpf.Map `ebpf:"scratch"`
@@ -735,7 +735,6 @@ func (m *shapingMaps) Close() error {
 		m.DestinationUses,
 		m.Destinations,
 		m.Devices,
-		m.Dues,
 		m.Events,
 		m.Faults,
 		m.FreeCgroups,
@@ -750,6 +749,7 @@ func (m *shapingMaps) Close() error {
 		m.Places,
 		m.Policy,
 		m.PortsSeen,
+		m.QueueRates,
 		m.QueuedDevices,
 		m.Receivers,
 		m.Scratch,

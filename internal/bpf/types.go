@@ -38,13 +38,13 @@ type (
 
 //revive:enable:exported
 
-// SocketRecord is what the iterators say of a socket: its state, and what they see of it.
+// SocketRecord is what the iterators write for a socket: its state, and what they see of the socket itself.
 type SocketRecord struct {
 	State Socket
 	SocketSeen
 }
 
-// MaxNodes is the number of node indexes; 0 is none.
+// MaxNodes is the number of node indexes. Index 0 means no node.
 const MaxNodes = 16384
 
 // Flags of Node.Flags and Socket.Flags, kinds and directions of bpf/types.h.
@@ -94,27 +94,27 @@ const (
 	DirectionTotal = uint32(netniceNnDirectionNN_TOTAL)
 )
 
-// FaultNames are the counters of the faults map, by index.
+// FaultNames returns the names of the counters in the faults map, by index.
 func FaultNames() []string {
 	return []string{"clock_missing", "class_table_full", FaultTaskStorage, "socket_storage", FaultEventLost, "path_full", "store_empty"}
 }
 
 const (
-	// FaultEventLost counts the events for which there was no room.
+	// FaultEventLost counts the events that were lost because the ring buffer was full.
 	FaultEventLost = "event_lost"
 	// FaultTaskStorage counts the threads that could not be marked as members of their tree.
 	FaultTaskStorage = "task_storage"
 )
 
 const (
-	// PathMax is how many nodes may hold for one process.
+	// PathMax is the largest number of nodes on a path.
 	PathMax = 8
-	// TreesDeep is how many trees of processes may be around each other.
+	// TreesDeep is how deep process trees may be nested.
 	TreesDeep = 16
-	// BookAdmin are the administrator's rules; other books are numbered as their users.
+	// BookAdmin is the number of the administrator's rule set. The number of another rule set is the uid of its user.
 	BookAdmin = ^uint32(0)
-	// RuleEverybody is a bit of a rule's number: for everybody whom its owner may limit.
+	// RuleEverybody is a bit of a rule's number. The rule then applies to everybody that its owner may limit.
 	RuleEverybody = uint32(1) << 31
-	// MaxSubordinates bounds the entries of that map.
+	// MaxSubordinates bounds the entries of the map subordinates.
 	MaxSubordinates = 4096
 )

@@ -15,8 +15,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// instructionsBudget is half of what the kernel's verifier looks at before it gives up
-// (1,000,000 instructions, BPF_COMPLEXITY_LIMIT_INSNS).
+// instructionsBudget is half of the instructions that the kernel's verifier processes before it gives up (1,000,000,
+// BPF_COMPLEXITY_LIMIT_INSNS).
 const instructionsBudget = 500_000
 
 // The verifier processes at most half of its limit for each program, so that another kernel,

@@ -9,13 +9,11 @@ import (
 	"github.com/netnice/netnice/internal/clock/clocktest"
 )
 
-// A class alone leaves as the virtual clock (GCRA) says: the later of its last
-// departure and now less the burst, plus the chunk's time. After a pause it may
-// leave up to a slot earlier, 32 bytes per unit of weight or a quarter of what it
-// owed (which the clock served while the class still counted), never more than
-// the burst earlier. No
-// drift over any number of chunks: a byte's time, 2 ns, and 2^-20 bytes per unit
-// of weight and chunk.
+// A class that is alone departs as the virtual clock (GCRA) says: at the later of its last departure and now less the
+// burst, plus the chunk's time. After a pause it may depart up to a slot earlier: 32 bytes per unit of weight, or a
+// quarter of what it owed. The clock has served these bytes while the class still counted as backlogged. The class
+// never departs earlier by more than the burst. There is no drift over any number of chunks beyond a byte's time, 2
+// ns, and 2^-20 bytes per unit of weight and chunk.
 func TestAloneIsVirtualClock(t *testing.T) {
 	checkBench(t, 1_000_000, func(t *rapid.T, b *bench) {
 		rate, burst := b.rate, b.burst
@@ -47,7 +45,7 @@ func TestAloneIsVirtualClock(t *testing.T) {
 	})
 }
 
-// virtualClock is the departure after last, in ns.
+// virtualClock returns the departure after last, in ns.
 func virtualClock(last *big.Rat, now uint64, credit *big.Rat, bytes, rate uint64) *big.Rat {
 	least := new(big.Rat).Sub(ratOf(now), credit)
 	return new(big.Rat).Add(atLeast(last, least), timeFor(ratOf(bytes), rate))

@@ -8,8 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/clock/clocktest"
 )
 
-// BenchmarkCharge measures one charge inside the kernel, map lookups included,
-// with classes that are all backlogged.
+// BenchmarkCharge measures one charge inside the kernel, including map lookups. All classes are backlogged.
 func BenchmarkCharge(b *testing.B) {
 	r := open(b)
 	const rate, chunk = 1_000_000_000, 65536

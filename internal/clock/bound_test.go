@@ -10,14 +10,14 @@ import (
 	"github.com/netnice/netnice/internal/clock/clocktest"
 )
 
-// crowd draws classes with sockets that come at different times, and returns the
-// bytes by which they may exceed the rate in a window: for each socket two
-// chunks, for each class a slot (4 bytes per unit of weight, or a quarter of its
-// debt). The first chunk of a socket leaves before it is paid; the second because
-// a departure is promised for the classes that are present, and is early by what
-// newcomers slow the class down, by up to half a chunk more where one is a hundred
-// times as heavy. A slot is served while a class that went idle
-// still counts, and made up for at its return.
+// crowd draws classes with sockets that start at different times. It returns the bytes by which they may exceed the
+// rate in a window: two chunks for each socket, and a slot for each class (4 bytes per unit of weight, or a quarter of
+// its debt).
+//
+// The first chunk of a socket leaves before it is paid. The second chunk may leave early, because a departure is
+// promised for the classes that are present: newcomers slow the class down after that. A newcomer that is a hundred
+// times as heavy adds up to half a chunk. The clock serves a slot while a class that went idle still counts as
+// backlogged, and the class makes up for it when it returns.
 func crowd(t *rapid.T, rate uint64, lateness []uint64) (senders []*sender, room, weightSum uint64) {
 	for id := range rapid.Uint64Range(1, 8).Draw(t, "classes") {
 		weight := weights().Draw(t, "weight")
@@ -42,8 +42,7 @@ func crowd(t *rapid.T, rate uint64, lateness []uint64) (senders []*sender, room,
 	return senders, room, weightSum
 }
 
-// excess returns by how many bytes the chunks exceed the rate in the window in
-// which they do so most.
+// excess returns by how many bytes the chunks exceed the rate, in the window in which they exceed it most.
 func excess(chunks []sent, rate uint64) float64 {
 	bytes, lowest, most := uint64(0), 0.0, 0.0
 	for _, c := range chunks {
@@ -55,12 +54,12 @@ func excess(chunks []sent, rate uint64) float64 {
 	return most
 }
 
-// What leaves in any window is at most
+// The bytes that leave in any window are at most
 //
 //	rate x window + burst + for each socket 2.5 chunks + for each class a slot
 //
-// and 2^-20 bytes per unit of weight and 1 ns per chunk for rounding, while
-// classes come at any time and are backlogged from then on.
+// and 2^-20 bytes per unit of weight and 1 ns per chunk for rounding. The classes start at any time and are backlogged
+// from then on.
 func TestSumNeverExceedsRate(t *testing.T) {
 	checkBench(t, 1_000_000, func(t *rapid.T, b *bench) {
 		rate, burst := b.rate, b.burst
@@ -73,10 +72,9 @@ func TestSumNeverExceedsRate(t *testing.T) {
 	})
 }
 
-// Where classes are late, a heavy one may be away for the instant in which a
-// light one is charged, which is then promised the whole rate: its sockets are
-// early by a chunk each time, at ever longer intervals, because the promise is
-// for all that the class owes. What they gain in the long run is below 3%.
+// If classes are late, a heavy class may be away for the instant in which a light class is charged. The light class is
+// then promised the whole rate, so each time its sockets are early by a chunk. The intervals between these times grow,
+// because the promise is for all that the class owes. The sockets gain less than 3% in the long run.
 func TestSumWithLateClasses(t *testing.T) {
 	checkBench(t, 1_000_000, func(t *rapid.T, b *bench) {
 		rate, burst := b.rate, b.burst
@@ -92,8 +90,8 @@ func TestSumWithLateClasses(t *testing.T) {
 	})
 }
 
-// Nothing is forgotten: what was charged is what the clock has served up to its
-// own time and what the classes owe, whoever comes, goes and is late.
+// No bytes are lost: the charged bytes are those that the clock has served up to its own time, and those that the
+// classes owe. This holds while classes start, stop and are late.
 func TestKernelConserves(t *testing.T) {
 	checkBench(t, 1_000_000, func(t *rapid.T, b *bench) {
 		rate := b.rate
@@ -126,8 +124,7 @@ func TestKernelConserves(t *testing.T) {
 	})
 }
 
-// 45,000 classes of default weight are more than a clock counts; the sum keeps
-// to the rate nevertheless.
+// A clock cannot count 45,000 classes of default weight. Their sum keeps to the rate nevertheless.
 func TestMoreClassesThanCounted(t *testing.T) {
 	r := open(t)
 	const rate, classes, chunk = 1_000_000_000, 45_000, 1500
@@ -138,7 +135,7 @@ func TestMoreClassesThanCounted(t *testing.T) {
 		senders = append(senders, &sender{class: id, weight: clocktest.DefaultWeight, chunk: fixed(chunk), next: bootNS})
 	}
 	out := b.run(senders, 1<<63, 6*classes)
-	if got := rateOf(out, classes) / rate; got > 1.001+2.0/5 { // two chunks a class, see above
+	if got := rateOf(out, classes) / rate; got > 1.001+2.0/5 { // two chunks a class: see crowd
 		t.Fatalf("%.3f of the rate", got)
 	}
 	const long = 5 * classes

@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/clock/clocktest"
 )
 
-// rates draws from 1 byte/s to 100 GB/s, each power of ten as often.
+// rates draws rates from 1 byte/s to 100 GB/s. All powers of ten are equally frequent.
 func rates() *rapid.Generator[uint64] {
 	return rapid.Custom(func(t *rapid.T) uint64 {
 		top := uint64(1)
@@ -20,7 +20,7 @@ func rates() *rapid.Generator[uint64] {
 	})
 }
 
-// weights draws from 1 to 10000, the default most often.
+// weights draws weights from 1 to 10000, most often the default.
 func weights() *rapid.Generator[uint32] {
 	return rapid.OneOf(rapid.Just(uint32(clocktest.DefaultWeight)), rapid.SampledFrom([]uint32{1, 10000}),
 		rapid.Uint32Range(1, 10000))
@@ -31,13 +31,13 @@ func chunkSizes() *rapid.Generator[uint64] {
 	return rapid.OneOf(rapid.Uint64Range(40, 1500), rapid.Uint64Range(1500, 65536), rapid.Just(uint64(65536)))
 }
 
-// timeOf returns the ns in which the rate serves so many bytes, rounded down.
+// timeOf returns the ns in which the rate serves the given bytes, rounded down.
 func timeOf(bytes, rate uint64) uint64 {
 	v := new(big.Int).Mul(new(big.Int).SetUint64(bytes), big.NewInt(1_000_000_000))
 	return v.Div(v, new(big.Int).SetUint64(rate)).Uint64()
 }
 
-// near says whether a and b are no more than tolerance apart.
+// near reports whether the difference of a and b is at most tolerance.
 func near(a, b, tolerance *big.Rat) bool {
 	d := new(big.Rat).Sub(a, b)
 	return d.Abs(d).Cmp(tolerance) <= 0
@@ -51,20 +51,18 @@ func atLeast(v, least *big.Rat) *big.Rat {
 	return v
 }
 
-// paidAt steps a copy of the model and returns what it answers, at least now, and
-// the weight of those who are backlogged then.
+// paidAt makes a step with a copy of the model. It returns when the class is paid there, at least now, and the weight
+// of the classes that are backlogged then.
 func (c *Clock) paidAt(id uint64, weight uint32, bytes, rate, burst uint64, at, now *big.Rat) (*big.Rat, uint64) {
 	ahead := c.Clone()
 	ahead.step(id, weight, bytes, rate, burst, at)
 	return atLeast(ahead.Paid(id, weight, rate), now), ahead.ActiveWeight()
 }
 
-// The kernel's departures are the model's, to within a byte's time and, for each
-// chunk, 2^-16 bytes per unit of weight (tags are rounded to 2^-20) and 16 ns. The
-// latter two are longer by the ratio of all weight to the least: virtual time
-// that a light class moved alone is worth more once a heavy one has come. Where
-// so little changes the model's answer (the end of a slot), a run ends: there
-// both answers are right.
+// The kernel's departures are those of the model, to within a byte's time and a tolerance for each chunk. The tolerance
+// is 2^-16 bytes per unit of weight (tags are rounded to 2^-20) and 16 ns. It is multiplied by the ratio of all weight
+// to the least weight: virtual time that a light class moved alone is worth more once a heavy class has started. A run
+// ends where so small a difference changes the model's answer, at the end of a slot: both answers are right there.
 func TestKernelIsModel(t *testing.T) {
 	steps := 0
 	checkBench(t, 1_000_000, func(t *rapid.T, b *bench) {
@@ -117,8 +115,8 @@ func TestKernelIsModel(t *testing.T) {
 	t.Logf("%d chunks compared", steps)
 }
 
-// edgeNear says whether a class's finish is so near to virtual time, or to the
-// end of a slot, that rounding decides on which side it lies.
+// edgeNear reports whether a class's finish is very near to virtual time, or to the end of a slot. Rounding then
+// decides on which side the finish lies.
 func edgeNear(c *Clock, id uint64, rounding *big.Rat) bool {
 	k := c.Classes[id]
 	if near(k.Finish, c.Virtual, rounding) {

@@ -23,14 +23,14 @@ func mix(b *bench, chunks int) []sent {
 	return b.run(senders, math.MaxInt64, chunks)
 }
 
-// Virtual time wraps around; nobody sees it.
+// A wraparound of virtual time changes no departure.
 func TestVirtualTimeWraps(t *testing.T) {
 	r := open(t)
 	const rate = 1_000_000
 	plain := newBench(t, r, rate, 10_000, clocktest.FirstVirtualTime)
 	defer plain.close()
 	want := mix(plain, 3000)
-	// multiples of the longest slot, so that slots end at the same places
+	// multiples of the longest slot, so that slots end at the same virtual times
 	for _, before := range []uint64{1, 2, 5} {
 		b := newBench(t, r, rate, 10_000, -(before << 37))
 		got := mix(b, 3000)
@@ -42,8 +42,7 @@ func TestVirtualTimeWraps(t *testing.T) {
 	}
 }
 
-// A class that was away while virtual time went more than half around is one
-// that owes nothing.
+// A class owes nothing if virtual time went more than half around while it was away.
 func TestLongAbsence(t *testing.T) {
 	r := open(t)
 	const rate = 1_000_000
@@ -61,7 +60,7 @@ func TestLongAbsence(t *testing.T) {
 	}
 }
 
-// A class that is evicted and made anew is paid for what it had sent.
+// After an eviction a new class owes nothing for what the child had sent. The sum keeps to the rate nevertheless.
 func TestEvictedClass(t *testing.T) {
 	checkBench(t, 0, func(t *rapid.T, b *bench) {
 		rate := b.rate
@@ -82,7 +81,7 @@ func TestEvictedClass(t *testing.T) {
 		if more := float64(bytes) - served; more > float64(3*chunk)+1+served*1e-6 {
 			t.Fatalf("%.0f bytes more than the rate", more)
 		}
-		// When all is over nothing is left of it.
+		// Once all is paid, no weight is left on the clock.
 		over := now + 4*timeOf(bytes+100*clocktest.SlotBytes*uint64(weight), rate)
 		for range 4 { // a call passes 64 slots
 			b.do(clocktest.Ask, 1, weight, 0, over)
@@ -93,8 +92,8 @@ func TestEvictedClass(t *testing.T) {
 	})
 }
 
-// Weights of 1 and 10000, 1 byte/s and 100 GB/s, 64 KB chunks: departures are
-// the shares that the weights give.
+// With weights of 1 and 10000, rates of 1 byte/s to 100 GB/s and 64 KB chunks, departures follow the shares that the
+// weights give.
 func TestExtremesDoNotOverflow(t *testing.T) {
 	r := open(t)
 	for _, rate := range []uint64{1, 1_000_000_000, 100_000_000_000} {
@@ -106,15 +105,15 @@ func TestExtremesDoNotOverflow(t *testing.T) {
 			sum := float64(heavy*10_000 + 1)
 			waits := float64(b.charge(1, 1, 65536, bootNS) - bootNS)
 			want := 65536 * sum / float64(rate) * 1e9
-			want = min(want, float64(uint64(1)<<34-1)/float64(rate)*1e9) // as far as the clock looks
+			want = min(want, float64(uint64(1)<<34-1)/float64(rate)*1e9) // the clock looks no further ahead
 			require.InEpsilon(t, want, waits, 1e-3, "rate %d, %d heavy classes", rate, heavy)
 			b.close()
 		}
 	}
 }
 
-// 20,000 classes that all owe 64 KB: the way to the first slot in use, times
-// their weight, is beyond 64 bits of bytes x ns.
+// 20,000 classes owe 64 KB each. The distance to the first slot in use, times their weight, exceeds 64 bits in
+// bytes x ns.
 func TestManyDebts(t *testing.T) {
 	r := open(t)
 	const rate, classes, chunk = 1_000_000_000, 20_000, 65536
@@ -129,7 +128,7 @@ func TestManyDebts(t *testing.T) {
 	require.InEpsilon(t, due-bootNS, got.BeforeNs-bootNS, 1e-3)
 }
 
-// After hours without traffic there is the burst to be made up for, no more.
+// After hours without traffic the unused credit is the burst, and no more.
 func TestIdleForHours(t *testing.T) {
 	checkBench(t, 1_000_000, func(t *rapid.T, b *bench) {
 		rate, burst := b.rate, b.burst

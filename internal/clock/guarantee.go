@@ -3,18 +3,19 @@ package clock
 import "math/big"
 
 const (
-	// guaranteeCreditNS is how late a chunk may be charged to a guarantee without losing of it.
+	// guaranteeCreditNS is how late a chunk may be charged to a guarantee without a loss of guaranteed bytes.
 	guaranteeCreditNS = 10_000_000
 	// guaranteeOwedNS is how far ahead of now guarantees may push the clock's time.
 	guaranteeOwedNS = 200_000_000
-	// takenNS is the time over which the mean of what guarantees take is made.
+	// takenNS is the time over which the rate that guarantees take is averaged.
 	takenNS = 200_000_000
 )
 
-// guaranteeOf is what a clock can keep of a guarantee, both in bytes/s.
+// guaranteeOf returns the part of a guarantee that a clock can keep: at most 19/20 of its rate. All are in bytes/s.
 func guaranteeOf(guarantee, rate uint64) uint64 { return min(guarantee, rate-rate/20) }
 
-// guaranteedFrom returns when a class's guarantee has paid for all, in ns; a new one has at now.
+// guaranteedFrom returns the time at which all that a class's guarantee pays for is paid, in ns. For a new guarantee
+// that is now.
 func (c *Clock) guaranteedFrom(id uint64, now *big.Rat) *big.Rat {
 	if c.Guarantees[id] == nil {
 		c.Guarantees[id] = new(big.Rat).Set(now)
@@ -22,14 +23,14 @@ func (c *Clock) guaranteedFrom(id uint64, now *big.Rat) *big.Rat {
 	return c.Guarantees[id]
 }
 
-// good says whether the clock can pay guarantees: else more has been guaranteed than there is.
+// good reports whether the clock can pay the guarantees. If it cannot, they exceed its rate.
 func (c *Clock) good(now *big.Rat) bool {
 	owed := new(big.Rat).Sub(c.Time, now)
 	return owed.Cmp(ratOf(guaranteeOwedNS)) <= 0
 }
 
-// Left is the rate that guarantees leave to the classes, by a mean over takenNS of what they
-// take; in bytes/s. It brings that mean up to now, in ns.
+// Left returns the rate that guarantees leave to the classes, in bytes/s. It subtracts the mean over takenNS of the
+// rate that they take, and brings that mean up to now, in ns.
 func (c *Clock) Left(rate uint64, now *big.Rat) uint64 {
 	if now.Cmp(c.TakenAt) > 0 && c.Taken.Sign() > 0 {
 		twice := ratOf(2 * takenNS)
@@ -45,9 +46,9 @@ func (c *Clock) Left(rate uint64, now *big.Rat) uint64 {
 	return rate - guaranteeOf(uint64(taken), rate)
 }
 
-// ChargeGuaranteed enters bytes of a class with a guarantee in bytes/s: they are charged to
-// that of both which is paid first. What the guarantee pays for takes the clock's time
-// from all. It returns when the first of both is paid then, in ns. As Charge otherwise.
+// ChargeGuaranteed charges bytes of a class that has a guarantee, in bytes/s. It charges either the class or the
+// guarantee, whichever is paid first. Bytes that the guarantee pays for take the clock's time from all classes.
+// ChargeGuaranteed returns when the first of the two is paid after that, in ns. Otherwise it does what Charge does.
 func (c *Clock) ChargeGuaranteed(id uint64, weight uint32, bytes, guarantee, rate, burst uint64, now *big.Rat) *big.Rat {
 	guarantee = guaranteeOf(guarantee, rate)
 	left := c.Left(rate, now)

@@ -13,8 +13,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Whoever has a guarantee gets at least that, in every second, beside any number of sockets
-// of others, whatever the weights; all together get the rate, no more.
+// A class with a guarantee gets at least that in every second, beside any number of sockets of other classes and with
+// any weights. All classes together get the rate, and no more.
 func TestGuarantee(t *testing.T) {
 	r := open(t)
 	const seconds = 10
@@ -55,7 +55,7 @@ func TestGuarantee(t *testing.T) {
 							require.GreaterOrEqual(t, float64(bytes)+slack, 0.995*float64(guarantee), "class %d in second %d", class, second)
 						}
 					}
-					// Each of the others gets a chunk ahead of its pay, once.
+					// Each other class sends one chunk before it is paid.
 					now += timeOf(2*uint64(others)*64*chunk, rate/20)
 					b.run(all, now, math.MaxInt)
 					forget()
@@ -71,7 +71,7 @@ func TestGuarantee(t *testing.T) {
 	}
 }
 
-// More is guaranteed than there is: the rate holds all the same.
+// If the guarantees exceed the rate, the rate holds nevertheless.
 func TestGuaranteesTooMany(t *testing.T) {
 	r := open(t)
 	const rate = 1_000_000
@@ -94,8 +94,7 @@ func TestGuaranteesTooMany(t *testing.T) {
 	require.InEpsilon(t, 10*rate, total, 0.01)
 }
 
-// Beside its guarantee a class gets its fair part of what is left, with one socket
-// as with many.
+// In addition to its guarantee a class gets its fair part of the rest, with one socket or with many.
 func TestGuaranteeAndShare(t *testing.T) {
 	r := open(t)
 	const rate, guarantee, chunk = 10_000_000, 4_000_000, 8000
@@ -123,7 +122,7 @@ func TestGuaranteeAndShare(t *testing.T) {
 	}
 }
 
-// An idle guarantee costs nobody anything, and one that is not used up makes nobody wait.
+// An idle guarantee takes nothing from other classes. A guarantee that is not used up makes no class wait.
 func TestGuaranteeIdle(t *testing.T) {
 	r := open(t)
 	const rate, chunk = 10_000_000, 8000
@@ -138,8 +137,8 @@ func TestGuaranteeIdle(t *testing.T) {
 	require.InEpsilon(t, rate, rateOf(got, 0), 0.01, "the other has all while it is idle")
 }
 
-// The kernel's guarantee is the model's, as long as rounding does not decide which
-// of two is charged.
+// The kernel's guarantee is that of the model, as long as rounding does not decide which is charged: the class or the
+// guarantee.
 func TestKernelGuaranteeIsModel(t *testing.T) {
 	steps := 0
 	checkBench(t, 0, func(t *rapid.T, b *bench) {

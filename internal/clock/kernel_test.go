@@ -35,7 +35,7 @@ func open(t testing.TB) *clocktest.Runner {
 	return r
 }
 
-// bench is one clock of the kernel with what was charged to it.
+// bench is one clock of the kernel, with the classes that were charged there.
 type bench struct {
 	t       failer
 	r       *clocktest.Runner
@@ -59,7 +59,7 @@ func newBench(t failer, r *clocktest.Runner, rate, burst, vtime uint64) *bench {
 	return &bench{t: t, r: r, node: node, rate: rate, burst: burst, classes: map[uint64]bool{}}
 }
 
-// checkBench checks with clocks of all rates, and of bursts up to that.
+// checkBench runs a check with clocks of all rates, and with bursts of up to mostBurst bytes.
 func checkBench(t *testing.T, mostBurst uint64, check func(t *rapid.T, b *bench)) {
 	t.Helper()
 	r := open(t)
@@ -106,7 +106,7 @@ func (b *bench) do(mode uint32, class uint64, weight uint32, bytes, now uint64) 
 	return b.doGuaranteed(mode, class, weight, bytes, now, 0)
 }
 
-// doGuaranteed is do for a class with a guarantee in bytes/s, 0 = none.
+// doGuaranteed does what do does, for a class with a guarantee in bytes/s, 0 = none.
 func (b *bench) doGuaranteed(mode uint32, class uint64, weight uint32, bytes, now, guarantee uint64) clocktest.Result {
 	b.t.Helper()
 	op := clocktest.Op{
@@ -128,18 +128,18 @@ func (b *bench) doGuaranteed(mode uint32, class uint64, weight uint32, bytes, no
 	return res
 }
 
-// charge charges bytes at now and returns when they are paid, at least now.
+// charge charges bytes at now. It returns when they are paid, at least now.
 func (b *bench) charge(class uint64, weight uint32, bytes, now uint64) uint64 {
 	b.t.Helper()
 	return max(b.do(clocktest.Charge, class, weight, bytes, now).PaidNs, now)
 }
 
-// reserved is how the guarantee of a class is given, 0 = of each: in a period in ns, and with
-// only 1 no more than it.
+// reserved says how the guarantee of a class is given, of every class if class is 0. The period is in ns. If only is 1,
+// the class gets no more than its guarantee.
 type reserved struct{ period, only, class uint64 }
 
-// sender is a socket that always has something to send: it returns when its
-// last chunk is paid, or late by what late says.
+// sender is a socket that always has data to send. It sends again when its last chunk is paid, or later by what late
+// returns.
 type sender struct {
 	class     uint64
 	weight    uint32
@@ -175,8 +175,8 @@ func (q *queue) Pop() any {
 // sent is one chunk.
 type sent struct{ at, bytes uint64 }
 
-// run lets the senders send until the given time or until so many chunks have
-// been sent, and returns the chunks in order of time.
+// run lets the senders send until the given time, or until the given number of chunks has been sent. It returns the
+// chunks in order of time.
 func (b *bench) run(senders []*sender, until uint64, chunks int) []sent {
 	b.t.Helper()
 	q := queue{}
@@ -190,7 +190,7 @@ func (b *bench) run(senders []*sender, until uint64, chunks int) []sent {
 		s := q[0]
 		now, n := s.next, s.chunk()
 		s.bytes += n
-		s.order = i // after those that were there before it
+		s.order = i // after the senders that had this time before
 		s.next = max(b.doGuaranteed(clocktest.Charge, s.class, s.weight, n, now, s.guarantee).PaidNs, now)
 		if s.late != nil {
 			s.next += s.late()
@@ -201,8 +201,8 @@ func (b *bench) run(senders []*sender, until uint64, chunks int) []sent {
 	return out
 }
 
-// rateOf adds up the chunks from one on, and returns the bytes/s up to the
-// last of them, which is not counted.
+// rateOf returns the rate of the chunks from the given index on, in bytes/s. The last chunk ends the time and is not
+// counted itself.
 func rateOf(chunks []sent, from int) float64 {
 	var sum uint64
 	for _, c := range chunks[from : len(chunks)-1] {

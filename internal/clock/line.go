@@ -1,13 +1,13 @@
 package clock
 
-// Line is what a line carries for a packet beside its IP bytes. The zero value is nothing.
+// Line describes the line overhead: the bytes that a link adds to each packet. The zero value means no overhead.
 type Line struct {
 	Overhead, Least uint64 // bytes
-	Cells           bool   // ATM's, of 53 bytes with 48 of payload
+	Cells           bool   // ATM cells: 53 bytes with 48 bytes of payload
 }
 
-// Bytes is what the line carries for so many IP bytes in packets of segment bytes and a shorter last
-// one; segment 0: in one packet.
+// Bytes returns how many bytes the link carries for the given IP bytes. They are in packets of segment bytes, of which
+// the last one may be shorter. If segment is 0, they are in one packet.
 func (l Line) Bytes(bytes, segment uint64) (line uint64) {
 	if l == (Line{}) {
 		return bytes

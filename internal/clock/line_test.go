@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/clock/clocktest"
 )
 
-// What a line adds to packets is what the model says, to the byte.
+// The kernel's line overhead is that of the model, to the byte.
 func TestLineIsTheModels(t *testing.T) {
 	r := open(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -46,7 +46,7 @@ func bit(on bool) uint8 {
 	return 0
 }
 
-// Known lines carry what is known of them.
+// The overhead of known lines is right.
 func TestLineModel(t *testing.T) {
 	for _, c := range []struct {
 		line                 Line

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The same cases every time, so that a change is judged by what it does; with
-// NETNICE_TEST_LONG=1 others each time. A failure prints the seed.
+// The property tests use the same cases every time, so that a result depends only on the code. With NETNICE_TEST_LONG=1
+// they use other cases each time. A failure prints the seed.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	seed := flag.Lookup("rapid.seed")

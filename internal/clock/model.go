@@ -5,26 +5,23 @@ import "math/big"
 // nsPerSec converts rates in bytes/s to times in ns.
 var nsPerSec = big.NewRat(1_000_000_000, 1)
 
-// Class is what a clock knows of one child.
+// Class is the state of one child in a clock.
 type Class struct {
 	// Finish is the virtual time at which all bytes of the class are paid, in
 	// bytes per unit of weight.
 	Finish *big.Rat
-	// Until is the virtual time up to which the class has counted as backlogged
-	// or will, in bytes per unit of weight: Finish, or the end of the slot that
-	// Finish lay in when the class was charged last.
+	// Until is the virtual time up to which the class has counted as backlogged, or will count, in bytes per unit of
+	// weight. It is Finish, or the end of the slot that contained Finish when the class was charged last.
 	Until *big.Rat
-	// Weight is the one with which the class counts as backlogged,
-	// 1..10000; 0 if it does not count.
+	// Weight is the weight with which the class counts as backlogged, 1..10000; 0 if it does not count.
 	Weight uint32
 }
 
-// Clock is a server of a given rate that its backlogged classes share by
-// weight.
+// Clock is a server of a given rate. Its backlogged classes share that rate by weight.
 type Clock struct {
-	// Slots are the resolutions at which a class ceases to count as backlogged,
-	// in bytes per unit of weight: the first that reaches its finish with 64
-	// slots is taken. None is the fluid model, Wheel what clock.h has.
+	// Slots are the sizes of slots, in bytes per unit of weight. A class counts as backlogged to the end of the slot
+	// that contains its finish. The slots have the first size with which 64 slots reach that finish. Without sizes the
+	// clock is the fluid model. Wheel returns the sizes of clock.h.
 	Slots []uint64
 	// Time is the time up to which virtual time is advanced, in ns. It lags
 	// behind the present by unused credit, and is ahead of it while credit that
@@ -33,24 +30,23 @@ type Clock struct {
 	// Virtual is the virtual time, in bytes per unit of weight. It grows by
 	// rate / (sum of the weights of the backlogged classes).
 	Virtual *big.Rat
-	// Rate is the one at the last call of SetRate, in bytes/s, 0 = none yet.
+	// Rate is the rate of the last call of SetRate, in bytes/s, 0 = none yet.
 	Rate uint64
-	// Classes are those that were ever charged.
+	// Classes are the classes that a call has named, by their ids.
 	Classes map[uint64]*Class
-	// Taken is a mean of what guarantees take of the rate, in bytes/s, at TakenAt, in ns.
+	// Taken is the mean part of the rate that guarantees take, in bytes/s. It is of the time TakenAt, in ns.
 	Taken, TakenAt *big.Rat
-	// Guarantees has, of those who have one, when all that it pays for is paid, in ns.
+	// Guarantees has for each guarantee, by the id of its class, the time at which all that it pays for is paid, in ns.
 	Guarantees map[uint64]*big.Rat
 }
 
-// Wheel returns the resolutions that clock.h has.
+// Wheel returns the sizes of slots that clock.h has.
 func Wheel() []uint64 { return []uint64{4, 4 << 4, 4 << 8, 4 << 12, 4 << 16} }
 
-// reach is the number of slots that a class may stand ahead.
+// reach is the number of slots of one size. A finish that is ahead by that number or more needs a larger size.
 const reach = 64
 
-// New returns a clock that nobody has used, at the given time in ns. Without
-// slots it is the fluid model.
+// New returns an unused clock at the given time in ns. Without slots it is the fluid model.
 func New(slots []uint64, timeNS uint64) *Clock {
 	return &Clock{
 		Slots: slots, Time: ratOf(timeNS), Virtual: new(big.Rat),
@@ -60,13 +56,13 @@ func New(slots []uint64, timeNS uint64) *Clock {
 
 func ratOf(v uint64) *big.Rat { return new(big.Rat).SetInt(new(big.Int).SetUint64(v)) }
 
-// timeFor returns the ns in which the rate, in bytes/s, serves so many bytes.
+// timeFor returns the ns in which the rate, in bytes/s, serves the given bytes.
 func timeFor(bytes *big.Rat, rate uint64) *big.Rat {
 	ns := new(big.Rat).Mul(bytes, nsPerSec)
 	return ns.Quo(ns, ratOf(rate))
 }
 
-// ActiveWeight is the sum of the weights of the backlogged classes.
+// ActiveWeight returns the sum of the weights of the backlogged classes.
 func (c *Clock) ActiveWeight() uint64 {
 	var sum uint64
 	for _, k := range c.Classes {
@@ -85,9 +81,8 @@ func (c *Clock) class(id uint64) *Class {
 	return k
 }
 
-// Advance brings virtual time up to nowNS. While nobody is backlogged it stands
-// still, and up to the time of burst bytes may be made up for. Rate is in
-// bytes/s, above 0.
+// Advance brings virtual time up to nowNS. Virtual time stands still while no class is backlogged; the clock then keeps
+// unused credit, at most the time of burst bytes. The rate is in bytes/s and above 0.
 func (c *Clock) Advance(rate, burst uint64, nowNS *big.Rat) {
 	for {
 		if c.Time.Cmp(nowNS) >= 0 {
@@ -123,7 +118,7 @@ func (c *Clock) Advance(rate, burst uint64, nowNS *big.Rat) {
 	}
 }
 
-// firstEdge returns the virtual time at which the next class ceases to count.
+// firstEdge returns the virtual time at which the next class ceases to count as backlogged.
 func (c *Clock) firstEdge() *big.Rat {
 	var first *big.Rat
 	for _, k := range c.Classes {
@@ -134,8 +129,8 @@ func (c *Clock) firstEdge() *big.Rat {
 	return new(big.Rat).Set(first)
 }
 
-// Paid returns when what the class has been charged is paid if nobody comes or
-// goes, in ns. Weight is 1..10000, rate in bytes/s and above 0.
+// Paid returns when all that the class has been charged is paid, in ns, if no class becomes backlogged or ceases to be.
+// The weight is 1..10000, the rate is in bytes/s and above 0.
 func (c *Clock) Paid(id uint64, weight uint32, rate uint64) *big.Rat {
 	k := c.class(id)
 	return c.reaches(k, k.Finish, weight, rate)
@@ -154,7 +149,7 @@ func (c *Clock) reaches(k *Class, tag *big.Rat, weight uint32, rate uint64) *big
 	return ns.Add(ns, c.Time)
 }
 
-// Sent is Paid without the bytes that held chunks have reserved.
+// Sent returns what Paid would return without the bytes that deferred chunks have reserved.
 func (c *Clock) Sent(id uint64, weight uint32, rate, reserved uint64) *big.Rat {
 	k := c.class(id)
 	if k.Finish.Cmp(c.Virtual) <= 0 {
@@ -164,9 +159,8 @@ func (c *Clock) Sent(id uint64, weight uint32, rate, reserved uint64) *big.Rat {
 	return c.reaches(k, tag.Sub(k.Finish, tag), weight, rate)
 }
 
-// SetRate notes the rate, in bytes/s and above 0, before Advance. A lower one
-// leaves the class, which stands for all, the time at which it would have paid
-// at the old.
+// SetRate sets the rate, in bytes/s and above 0. Callers call it before Advance. If the new rate is lower, the class
+// keeps the time at which it would have paid at the old rate. The class stands for all classes.
 func (c *Clock) SetRate(id uint64, weight uint32, rate uint64) {
 	if c.Rate != 0 && rate < c.Rate {
 		then, now := c.Paid(id, weight, c.Rate), c.Paid(id, weight, rate)
@@ -175,10 +169,9 @@ func (c *Clock) SetRate(id uint64, weight uint32, rate uint64) {
 	c.Rate = rate
 }
 
-// Charge enters bytes of the class; Advance has been called. A class that had
-// nothing to send begins in the past by at most its part of burst bytes; what
-// lies in the past and was not counted is paid by all, as clock time that has
-// passed. Weight is 1..10000, rate in bytes/s and above 0.
+// Charge charges bytes to the class. The caller has called Advance. A class that had nothing to send begins in the
+// past, by at most its part of burst bytes. All classes pay for the part in the past for which the class did not count
+// as backlogged: the clock's time advances. The weight is 1..10000, the rate is in bytes/s and above 0.
 func (c *Clock) Charge(id uint64, weight uint32, bytes, rate, burst uint64) {
 	k, v := c.class(id), c.Virtual
 	counted := new(big.Rat).Set(k.Until)
@@ -212,7 +205,7 @@ func (c *Clock) Charge(id uint64, weight uint32, bytes, rate, burst uint64) {
 	}
 }
 
-// slotEnd returns the virtual time up to which a class with that finish counts.
+// slotEnd returns the virtual time up to which a class with that finish counts as backlogged.
 func (c *Clock) slotEnd(tag *big.Rat) *big.Rat {
 	if len(c.Slots) == 0 {
 		return new(big.Rat).Set(tag)
@@ -228,7 +221,7 @@ func (c *Clock) slotEnd(tag *big.Rat) *big.Rat {
 	return endOf(n.Add(n, big.NewInt(reach-1)), last)
 }
 
-// floor returns the number of the slot of that size that a tag lies in.
+// floor returns the number of the slot of that size that contains the tag.
 func floor(tag *big.Rat, size uint64) *big.Int {
 	q := new(big.Rat).Quo(tag, ratOf(size))
 	return new(big.Int).Div(q.Num(), q.Denom())
@@ -239,8 +232,8 @@ func endOf(n *big.Int, size uint64) *big.Rat {
 	return end.Mul(end, ratOf(size))
 }
 
-// Departure returns when the class's virtual finish is reached if nobody comes
-// and those who are done go, in ns: its departure in fluid fair queueing.
+// Departure returns when virtual time reaches the finish of the class, in ns. This is its departure in fluid fair
+// queueing, if no class becomes backlogged and the classes that are done cease to be.
 func (c *Clock) Departure(id uint64, rate uint64) *big.Rat {
 	ahead := c.Clone()
 	finish := ahead.class(id).Finish

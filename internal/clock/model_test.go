@@ -13,7 +13,7 @@ func seconds(v *big.Rat) float64 {
 	return s
 }
 
-// step is what the kernel does for a chunk; a new class begins before Advance.
+// step does what the kernel does for a chunk. A new class begins before Advance.
 func (c *Clock) step(id uint64, weight uint32, bytes, rate, burst uint64, now *big.Rat) {
 	c.class(id)
 	c.SetRate(id, weight, rate)
@@ -60,8 +60,8 @@ func TestModelLoweredRateKeepsOldPromises(t *testing.T) {
 	require.Less(t, seconds(c.Paid(1, 1, 1000)), 0.6)
 }
 
-// The sum over all classes keeps to the rate, exactly: what was charged is what
-// the clock has served, what is still owed, and what was sent on credit.
+// The sum over all classes keeps to the rate exactly. The charged bytes are those that the clock has served, those that
+// are still owed, and those that were sent on credit.
 func TestModelConserves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Uint64Range(1, 1e11).Draw(t, "rate")

@@ -10,8 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/clock/clocktest"
 )
 
-// A newcomer waits for its own share of the present weight and no longer,
-// however much the others owe.
+// A newcomer waits only as long as its own share of the present weight requires, however much the others owe.
 func TestNewcomerWaitsForItsShareOnly(t *testing.T) {
 	checkBench(t, 0, func(t *rapid.T, b *bench) {
 		rate := b.rate
@@ -33,8 +32,8 @@ func TestNewcomerWaitsForItsShareOnly(t *testing.T) {
 	})
 }
 
-// What a class leaves goes to the others at once: after what it owes, and a
-// slot of 32 bytes per unit of weight or a quarter of that debt.
+// The share of a class that stops goes to the others at once. First the clock serves what the class owes, and a slot of
+// 32 bytes per unit of weight or a quarter of that debt.
 func TestIdleShareGoesToOthers(t *testing.T) {
 	checkBench(t, 0, func(t *rapid.T, b *bench) {
 		rate := b.rate
@@ -46,7 +45,7 @@ func TestIdleShareGoesToOthers(t *testing.T) {
 		const chunks = 100
 		out := b.run([]*sender{s}, math.MaxInt64, chunks+1)
 		took := float64(out[chunks].at-bootNS) * float64(rate) / 1e9
-		// The last promise before the class goes is for its share still.
+		// The last departure that is promised before the class goes still leaves it its share.
 		slot := float64(owed)/4 + clocktest.SlotBytes*float64(leaves)
 		last := float64(chunk) * float64(leaves) / float64(stays)
 		most := float64(chunks*chunk) + float64(owed) + slot + last
@@ -56,9 +55,8 @@ func TestIdleShareGoesToOthers(t *testing.T) {
 	})
 }
 
-// A class that sends now and then does not keep a backlogged one from more than
-// a slot each time. A departure that was promised while it was there is late
-// once it has gone; the burst, 10 ms as in production, makes up for that.
+// A class that sends now and then costs a backlogged class at most a slot each time. A departure that was promised
+// while it was present is late once it has gone. The burst, 10 ms as in production, makes up for that.
 func TestSparseClassCostsASlot(t *testing.T) {
 	r := open(t)
 	const rate, chunk, bytes = 1_000_000, 10_000, 52

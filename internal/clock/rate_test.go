@@ -10,7 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/clock/clocktest"
 )
 
-// A lower rate leaves what has been sent the time that the old rate promised.
+// Bytes that have been sent keep, at a lower rate, the time that the old rate promised.
 func TestLoweredRateKeepsPromises(t *testing.T) {
 	r := open(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -32,7 +32,7 @@ func TestLoweredRateKeepsPromises(t *testing.T) {
 	})
 }
 
-// A higher rate pays sooner, what is owed too.
+// A higher rate pays sooner, including the bytes that are already owed.
 func TestRaisedRatePaysSooner(t *testing.T) {
 	r := open(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -49,8 +49,7 @@ func TestRaisedRatePaysSooner(t *testing.T) {
 	})
 }
 
-// After a change the sum is that of the new rate, once the departures that were
-// promised at the old one are over.
+// After a change the sum keeps to the new rate, once the departures that were promised at the old rate are over.
 func TestRateAfterChange(t *testing.T) {
 	r := open(t)
 	for _, c := range []struct {
@@ -63,8 +62,7 @@ func TestRateAfterChange(t *testing.T) {
 		{"lowered", []uint64{1_000_000, 100_000}, 5e9, 1, 60e9},
 		{"lowered twice", []uint64{10_000_000, 1_000_000, 100_000}, 5e9, 4, 60e9},
 		{"raised", []uint64{100_000, 1_000_000}, 5e9, 4, 60e9},
-		// The departure promised at 1000 bytes/s is 65 s away and none of the
-		// matter of the rates after it.
+		// The departure promised at 1000 bytes/s is 65 s away. It has nothing to do with the rates after it.
 		{"raised, then lowered", []uint64{1_000, 1_000_000, 100_000}, 1e9, 1, 40e9},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -78,8 +76,7 @@ func TestRateAfterChange(t *testing.T) {
 			for _, rate := range c.rates {
 				b.rate = rate
 				for _, s := range senders {
-					// TCP's timer does not outlast a higher rate by more than
-					// this: the daemon shortens it.
+					// TCP's timer does not exceed this time after a change to a higher rate: the daemon shortens it.
 					s.next = min(max(s.next, now), max(now, b.do(clocktest.Ask, 1, 100, 0, now).PaidNs))
 				}
 				now += c.each

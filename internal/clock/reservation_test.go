@@ -10,11 +10,11 @@ import (
 	"github.com/netnice/netnice/internal/clock/clocktest"
 )
 
-// The kernel's reservation without extra is the model's, to the nanosecond.
+// The kernel's reservation without extra is that of the model, to the nanosecond.
 func TestKernelReservationIsModel(t *testing.T) {
 	chunks := 0
 	checkBench(t, 0, func(t *rapid.T, b *bench) {
-		b.rate = max(b.rate, 50_000_000) // what it may owe is no matter here
+		b.rate = max(b.rate, 50_000_000) // the amount that the class may owe does not matter here
 		period := rapid.Uint64Range(1_000_000, 1_000_000_000).Draw(t, "period")
 		guarantee := rapid.Uint64Range(b.rate/100, b.rate/2).Draw(t, "guarantee")
 		b.reserved = reserved{period: period, only: 1}
@@ -31,7 +31,7 @@ func TestKernelReservationIsModel(t *testing.T) {
 			switch rapid.IntRange(0, 3).Draw(t, "next") {
 			case 0: // late
 				now = max(now, got) + rapid.Uint64Range(0, 3*period).Draw(t, "late")
-			case 1: // by another connection of the same program
+			case 1: // another connection of the same program sends
 				now += rapid.Uint64Range(0, period/4).Draw(t, "beside")
 			default:
 				now = max(now, got)
@@ -41,9 +41,9 @@ func TestKernelReservationIsModel(t *testing.T) {
 	t.Logf("%d chunks compared", chunks)
 }
 
-// The figures of the paper's 10 Mbit/s Ethernet, packets of 1500 bytes: 2.4 ms of 50 are two
-// packets in each period, 3 ms two and three by turns; beside others of any weight, who have
-// the rest, and all together the rate.
+// The figures are those of the paper's 10 Mbit/s Ethernet, with packets of 1500 bytes. A slice of 2.4 ms in 50 ms is
+// two packets in each period, and 3 ms are alternately two and three. This holds beside other classes of any weight.
+// They get the rest, and all classes together get the rate.
 func TestReservation(t *testing.T) {
 	r := open(t)
 	const rate, packet = 1_250_000, 1500
@@ -92,7 +92,7 @@ func TestReservation(t *testing.T) {
 	}
 }
 
-// With extra it has its part of the rest, too; and what it leaves the others have.
+// A reservation with extra also gets its share of the rest. Other classes get what it does not use.
 func TestReservationExtra(t *testing.T) {
 	r := open(t)
 	const rate, packet = 1_250_000, 1500
@@ -113,8 +113,9 @@ func TestReservationExtra(t *testing.T) {
 	require.InEpsilon(t, 5*rate, y.bytes, 0.02, "alone")
 }
 
-// Reservations whose periods begin together take turns: what a line of the clock's rate has to queue is a packet of
-// each, and one; one more where a short period leaves no time to wait. Each has its slice, whatever the others' periods are.
+// Reservations whose periods begin together take turns. A link of the clock's rate then has to queue a packet of each
+// reservation, and one more. It queues a further one where a short period leaves no time to wait. Each reservation gets
+// its slice, whatever the periods of the others are.
 func TestReservationsTakeTurns(t *testing.T) {
 	r := open(t)
 	const rate, packet = 1_250_000, 1500

@@ -8,9 +8,8 @@ import (
 	"github.com/netnice/netnice/internal/clock/clocktest"
 )
 
-// reserved_bytes is what was reserved and not redeemed, as far as it is unpaid;
-// without it
-// a class is due never later than with it, and not before the clock's own time.
+// reserved_bytes counts the bytes that were reserved and not redeemed, as far as they are unpaid. A class never departs
+// later without them than with them, and not before the clock's own time.
 func TestReservedBytes(t *testing.T) {
 	checkBench(t, 100_000, func(t *rapid.T, b *bench) {
 		weight := map[uint64]uint32{1: weights().Draw(t, "weight"), 2: weights().Draw(t, "other weight")}
@@ -31,7 +30,7 @@ func TestReservedBytes(t *testing.T) {
 			if res.LeftNs > res.SentNs {
 				t.Fatalf("due at %d without all that is reserved, at %d without some", res.LeftNs, res.SentNs)
 			}
-			// No more is reserved than is unpaid.
+			// The reserved bytes do not exceed the unpaid bytes.
 			unpaid := uint64(0)
 			if ahead := int64(finish[id] - res.Vtime); ahead > 0 {
 				w := uint64(weight[id])

@@ -11,8 +11,8 @@ import (
 	"github.com/netnice/netnice/internal/clock/clocktest"
 )
 
-// The time in which a backlogged class always returns at its departure is used
-// to 0.999 and more, whatever the rate, the weight and the chunk.
+// A backlogged class that always returns at its departure uses at least 0.999 of the time, whatever the rate, the
+// weight and the chunk.
 func TestWorkConservation(t *testing.T) {
 	r := open(t)
 	for rate := uint64(1); rate <= 1e11; rate *= 10 {
@@ -22,7 +22,7 @@ func TestWorkConservation(t *testing.T) {
 					b := newBench(t, r, rate, 0, clocktest.FirstVirtualTime)
 					defer b.close()
 					got := b.run([]*sender{{class: 1, weight: weight, chunk: fixed(chunk), next: bootNS}}, math.MaxInt64, 300)
-					// at 52 bytes and 1e11 bytes/s a chunk takes half a ns
+					// A chunk of 52 bytes takes half a ns at 1e11 bytes/s.
 					tolerance := 0.001 + 2/(float64(timeOf(300*chunk, rate))+1)
 					require.InDelta(t, 1, rateOf(got, 0)/float64(rate), tolerance)
 				})
@@ -31,8 +31,8 @@ func TestWorkConservation(t *testing.T) {
 	}
 }
 
-// Many sockets of one class owe more than the finest slots hold; they get the
-// rate, too, and whoever is left alone does not wait for it all again.
+// Many sockets of one class owe more than the finest slots hold. They get the rate, too, and a socket that is left
+// alone does not wait for the whole debt again.
 func TestDeepBacklog(t *testing.T) {
 	r := open(t)
 	const rate, sockets, chunk = 1_000_000, 64, 65536
@@ -50,8 +50,7 @@ func TestDeepBacklog(t *testing.T) {
 	}
 }
 
-// Backlogged classes share by weight within 0.5%, whatever their chunks, rates
-// and numbers of sockets.
+// Backlogged classes share by weight within 0.5%, whatever their chunks, rates and numbers of sockets.
 func TestShareByWeight(t *testing.T) {
 	checkBench(t, 0, func(t *rapid.T, b *bench) {
 		rate := b.rate
@@ -62,7 +61,7 @@ func TestShareByWeight(t *testing.T) {
 		sockets := make([]int, n)
 		sum := uint64(0)
 		for i := range n {
-			// within one order: who has 1/10000 sends too rarely to be measured
+			// The weights are within one order of magnitude: a class with 1/10000 sends too rarely to be measured.
 			weight[i] = rapid.Uint32Range(50, 500).Draw(t, "weight")
 			chunk[i] = rapid.Uint64Range(1000, 65536).Draw(t, "chunk")
 			sockets[i] = rapid.SampledFrom([]int{1, 1, 8, 64}).Draw(t, "sockets")
@@ -71,8 +70,8 @@ func TestShareByWeight(t *testing.T) {
 				senders = append(senders, &sender{class: uint64(i), weight: weight[i], chunk: fixed(chunk[i]), next: bootNS})
 			}
 		}
-		// From the time at which all are in step: as long again as it takes
-		// until a chunk more or less is less than the tolerance.
+		// The measurement begins when all classes are in step. It lasts until one chunk more or less is within the
+		// tolerance.
 		var each uint64
 		for i := range n {
 			each = max(each, chunk[i]*uint64(sockets[i]+1)*sum/uint64(weight[i]))

@@ -16,13 +16,13 @@ type (
 	// Op is one call into clock.h. Rate is in bytes/s and not 0, Weight is
 	// 1..10000 or 0 for the default.
 	Op = clockNnTestOp
-	// Result is what the call answered, and the state after it.
+	// Result is the answer of the call, with the state after it.
 	Result = clockNnTestResult
-	// Line is a question for what a line carries: see clock.Line.
+	// Line is a question for the bytes that a link carries: see clock.Line.
 	Line = clockNnTestLine
 )
 
-// What an Op does beside advancing the clock, see enum nn_walk.
+// These modes say what an Op does in addition to advancing the clock: see enum nn_test_mode.
 const (
 	Ask     = uint32(clockNnTestModeNN_TEST_ASK)
 	Charge  = uint32(clockNnTestModeNN_TEST_CHARGE)
@@ -37,14 +37,14 @@ const (
 	SlotBytes     = 1 << (SlotShift - VTimeShift) // per unit of weight
 	WheelSlots    = 64
 	DefaultWeight = 100
-	// FirstVirtualTime is what a new clock begins at in production.
+	// FirstVirtualTime is the virtual time at which a new clock begins in production.
 	FirstVirtualTime = 1 << 40
 )
 
 // ErrMissing says that a call found no clock, or no room for the class.
 var ErrMissing = errors.New("no such clock, or too many classes")
 
-// Runner is the loaded test object. Not for concurrent use.
+// Runner is the loaded test object. It is not for concurrent use.
 type Runner struct {
 	obj    clockObjects
 	packet []byte
@@ -56,7 +56,7 @@ func Open() (*Runner, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("raise the locked memory limit: %w", err)
 	}
-	r := &Runner{packet: make([]byte, 14)} // the least that the kernel takes
+	r := &Runner{packet: make([]byte, 14)} // the shortest packet that the kernel accepts
 	if err := loadClockObjects(&r.obj, nil); err != nil {
 		return nil, fmt.Errorf("load the test object: %w", err)
 	}
@@ -66,8 +66,7 @@ func Open() (*Runner, error) {
 // Close unloads the object.
 func (r *Runner) Close() error { return r.obj.Close() }
 
-// NewClock makes a clock and returns the node that it belongs to, to be set in
-// Op.Node.
+// NewClock makes a clock. It returns the node of the clock, which callers set in Op.Node.
 func (r *Runner) NewClock(s State) (uint32, error) {
 	r.nodes++
 	if err := r.obj.Clocks.Update(r.nodes, &s, ebpf.UpdateNoExist); err != nil {
@@ -93,7 +92,7 @@ func (r *Runner) SetClock(node uint32, s State) error {
 	return nil
 }
 
-// RemoveClock removes a clock; its classes go with RemoveClass.
+// RemoveClock removes a clock. RemoveClass removes its classes.
 func (r *Runner) RemoveClock(node uint32) error {
 	if err := r.obj.Clocks.Delete(node); err != nil {
 		return fmt.Errorf("remove clock %d: %w", node, err)
@@ -101,8 +100,8 @@ func (r *Runner) RemoveClock(node uint32) error {
 	return nil
 }
 
-// RemoveClass forgets a class, as the kernel does with the least recently used
-// when the map is full. One that is not there is no error.
+// RemoveClass removes a class. The kernel does the same with the least recently used class when the map is full. A
+// class that does not exist is no error.
 func (r *Runner) RemoveClass(node uint32, child uint64) error {
 	err := r.obj.Classes.Delete(&clockNnClassKey{Node: node, Child: child})
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -111,7 +110,7 @@ func (r *Runner) RemoveClass(node uint32, child uint64) error {
 	return nil
 }
 
-// Line asks what a line carries.
+// Line returns the bytes that a link carries.
 func (r *Runner) Line(l Line) (bytes uint64, err error) {
 	if err := r.obj.Line.Set(&l); err != nil {
 		return 0, fmt.Errorf("pass the question: %w", err)
@@ -143,8 +142,8 @@ func (r *Runner) Do(op Op) (Result, error) {
 	return out, nil
 }
 
-// Bench repeats a call, each time of the next of so many classes and a step
-// later, and returns the mean time that one took inside the kernel.
+// Bench repeats a call. Each time it uses the next one of the given number of classes, and a time that is later by
+// step. It returns the mean time that a call took inside the kernel.
 func (r *Runner) Bench(op Op, classes uint64, step time.Duration, times uint32) (time.Duration, error) {
 	b := clockNnTestBench{Classes: classes, StepNs: uint64(step)}
 	b.Op.NowNs, b.Op.Rate, b.Op.BurstBytes = op.NowNs, op.Rate, op.BurstBytes

@@ -166,7 +166,7 @@ func (s *shaper) set(spec enforce.NodeSpec) error {
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("count what node %d receives: %w", spec.ID, err)
 	}
-	if err != nil { // it counts since before this daemon: only what comes from now on is a mix
+	if err != nil { // the counters run since before this daemon: the mix begins with them as they are
 		if err := s.obj.Inflows.Lookup(spec.ID, &fresh); err != nil {
 			return fmt.Errorf("read what node %d received: %w", spec.ID, err)
 		}
@@ -188,8 +188,8 @@ func (s *shaper) empty(id uint32) error {
 	return s.pair.setClass(id, class{rate: drained, bufferTicks: n.class.bufferTicks})
 }
 
-// release lets the backlog of a node leave that is no longer limited. discard then removes what set made. The
-// datapath must no longer send packets to the node.
+// release forgets a node that limits ingress no more, and lets its backlog leave. discard then removes what set made.
+// The datapath must no longer send packets to the node.
 func (s *shaper) release(id uint32) error {
 	err := s.empty(id)
 	delete(s.nodes, id)
@@ -211,7 +211,7 @@ func (s *shaper) awaitEmpty() {
 }
 
 func (s *shaper) discard(id uint32) error {
-	return errors.Join(s.pair.removeClass(id), gone(s.obj.Inflows.Delete(id)), gone(s.obj.Dues.Delete(id)))
+	return errors.Join(s.pair.removeClass(id), gone(s.obj.Inflows.Delete(id)), gone(s.obj.QueueRates.Delete(id)))
 }
 
 // tune sets each class to the share of IP bytes that the present traffic has in HTB's bytes.
@@ -265,7 +265,7 @@ func (s *shaper) tell(id uint32, n *limited, c class) error {
 	if off := math.Abs(float64(rate) - float64(n.told)); off < float64(rate)/256 {
 		return nil
 	}
-	if err := s.obj.Dues.Put(id, rate); err != nil {
+	if err := s.obj.QueueRates.Put(id, rate); err != nil {
 		return fmt.Errorf("enter the rate of node %d's queue: %w", id, err)
 	}
 	n.told = rate
@@ -274,7 +274,7 @@ func (s *shaper) tell(id uint32, n *limited, c class) error {
 
 // untell has the datapath divide the limit itself.
 func (s *shaper) untell(id uint32, n *limited) error {
-	if err := gone(s.obj.Dues.Delete(id)); err != nil {
+	if err := gone(s.obj.QueueRates.Delete(id)); err != nil {
 		return err
 	}
 	n.told = 0

@@ -8,12 +8,10 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// A limit on both directions together is a clock that paces what is sent. What
-// comes in is charged to it as it leaves its queue, in a class of its own; the
-// queue's rate, and with it the senders' windows, follow what that class is due.
+// A limit on both directions together is a clock that paces egress. Ingress is charged to that clock as it leaves its
+// queue, in a class of its own. The queue's rate, and with it the senders' windows, follow what that class is due.
 
-// setTotal begins with half of a node's total, for something may be sent at once;
-// the first look is soon.
+// setTotal gives ingress half of a node's total at first, since egress may begin at once. The first sample comes soon.
 func (s *shaper) setTotal(id uint32, n *limited) error {
 	limit := total(n.spec)
 	if limit == 0 {
@@ -25,14 +23,14 @@ func (s *shaper) setTotal(id uint32, n *limited) error {
 }
 
 func (s *shaper) putDue(id uint32, n *limited, due uint64) error {
-	if err := s.obj.Dues.Put(id, due); err != nil {
+	if err := s.obj.QueueRates.Put(id, due); err != nil {
 		return fmt.Errorf("enter what is due to node %d: %w", id, err)
 	}
 	n.due = due
 	return nil
 }
 
-// adapt looks once at every node with a total.
+// adapt samples every node with a total once.
 func (s *shaper) adapt() error {
 	var errs []error
 	for id, n := range s.nodes {
@@ -67,7 +65,7 @@ func (s *shaper) adaptNode(id uint32, n *limited) error {
 	}
 	c := n.wanted().wide(n.looks)
 	queue := c.queueBytes
-	c.queueBytes = 0 // as it is: what waits is not to be dropped ten times a second
+	c.queueBytes = 0 // keep the queue: a shorter one would drop packets ten times a second
 	if err := s.pair.setClass(id, c); err != nil {
 		return err
 	}
