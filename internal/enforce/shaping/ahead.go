@@ -9,9 +9,9 @@ import (
 )
 
 // The kernel verifies the programs of an object while it loads them. The first limit would have to wait for that.
-// So the objects that a limit will need are loaded ahead. Nothing is attached or pinned then.
+// The daemon therefore loads the objects before a limit needs them. It attaches and pins nothing at that time.
 
-// loading is an object that is loaded in the background.
+// loading is an object that a goroutine loads in the background.
 type loading[T io.Closer] struct {
 	done chan struct{}
 	obj  T
@@ -27,7 +27,7 @@ func startLoading[T io.Closer](load func() (T, error)) *loading[T] {
 	return l
 }
 
-// drop waits for the end of the load, and closes the object.
+// drop waits until the load ends, and closes the object.
 func (l *loading[T]) drop() error {
 	if l == nil {
 		return nil
@@ -39,7 +39,7 @@ func (l *loading[T]) drop() error {
 	return nil // the next caller that needs the object sees the error
 }
 
-// ahead is the set of objects that are loaded, or being loaded, before a limit needs them. nil = not loaded.
+// ahead is the set of objects that are loaded, or being loaded, before a limit needs them. A nil object is not loaded.
 type ahead struct {
 	shaping *loading[*bpf.Shaping]
 	sending *loading[*bpf.Sending]
@@ -58,18 +58,18 @@ func (k *Kernel) loadAhead(shaping, sending bool) {
 	}
 }
 
-// shapingObject returns the object for ingress. It was loaded ahead, or is loaded now.
+// shapingObject returns the object for ingress. It loads the object now, unless loadAhead has done so.
 func (k *Kernel) shapingObject() (*bpf.Shaping, error) {
 	return taken(&k.ahead.shaping, k.Object().LoadShaping)
 }
 
-// sendingObject returns the object for non-TCP egress.
+// sendingObject returns the object for non-TCP egress, in the same way as shapingObject.
 func (k *Kernel) sendingObject() (*bpf.Sending, error) {
 	return taken(&k.ahead.sending, k.Object().LoadSending)
 }
 
-// taken returns the object that was loaded ahead, if that succeeded. A load that is under way ends sooner than one
-// that begins now.
+// taken returns the object that was loaded ahead, or loads one if that failed. It waits for a load that is under way,
+// because that load ends sooner than one that begins now.
 func taken[T io.Closer](l **loading[T], load func() (T, error)) (T, error) {
 	early := *l
 	*l = nil

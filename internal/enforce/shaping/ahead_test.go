@@ -10,7 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// staying opens the kernel side of a daemon that has time to load ahead.
+// staying opens the kernel side of a daemon that stays, and so loads objects before a limit needs them.
 func staying(t *testing.T) *Kernel {
 	t.Helper()
 	testutil.RequireRoot(t)
@@ -21,14 +21,14 @@ func staying(t *testing.T) *Kernel {
 	return k
 }
 
-// early is what is loaded, or being loaded, ahead.
+// early returns the objects that are loaded, or being loaded, before a limit needs them.
 func early(k *Kernel) (*loading[*bpf.Shaping], *loading[*bpf.Sending]) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.ahead.shaping, k.ahead.sending
 }
 
-// loaded waits for what is loaded ahead, and returns what is for what comes in.
+// loaded waits until both objects are loaded ahead, and returns the one for ingress.
 func loaded(t *testing.T, k *Kernel) *bpf.Shaping {
 	t.Helper()
 	in, out := early(k)
@@ -42,8 +42,8 @@ func loaded(t *testing.T, k *Kernel) *bpf.Shaping {
 	return in.obj
 }
 
-// TestLoadedAhead: a daemon that stays has what the first limit needs, of which
-// nothing is pinned or attached until then, and has it again after the last.
+// TestLoadedAhead checks that a daemon that stays has loaded the objects before the first limit needs them. Until
+// then nothing of them is pinned or attached. After the last limit the daemon has loaded objects again.
 func TestLoadedAhead(t *testing.T) {
 	elsewhere(t)
 	before := devices(t)
@@ -85,14 +85,14 @@ func TestLoadedAhead(t *testing.T) {
 	}
 }
 
-// TestLoadedMeanwhile: limits, their end and a successor do not wait for what is
-// loaded ahead to be complete, and each finds what is right.
+// TestLoadedMeanwhile sets and lifts limits, and starts a successor, while objects are still being loaded. None of
+// them waits until all loads are complete, and each finds the right state.
 func TestLoadedMeanwhile(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestLoadedAhead")
 	elsewhere(t)
 	k := staying(t)
-	must(t, k.SetNode(own(1e6))) // while it is loaded
-	must(t, k.Close())           // while the other is
+	must(t, k.SetNode(own(1e6))) // while both objects are being loaded
+	must(t, k.Close())           // while the object for egress is being loaded
 	k = staying(t)
 	if in, _ := early(k); in != nil {
 		t.Error("what is taken over is loaded ahead")
@@ -100,7 +100,7 @@ func TestLoadedMeanwhile(t *testing.T) {
 	if k.on == nil || k.on.nodes[7] == nil {
 		t.Fatal("the limit was not taken over")
 	}
-	must(t, k.RemoveNode(7)) // begins to load anew
+	must(t, k.RemoveNode(7)) // the load starts again when the node has drained
 	k.Drain()
 	must(t, k.Down())
 	k = staying(t)

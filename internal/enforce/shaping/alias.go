@@ -9,8 +9,8 @@ import (
 // ownAlias begins the alias of every device that netnice makes.
 const ownAlias = "netnice "
 
-// aliasOf returns the alias of the devices of the netnice that has these pins. Containers have bpf file systems of
-// their own, often at the same path: the number of the file system tells their netnices apart.
+// aliasOf returns the alias of the devices of the netnice instance that has these pins. Containers have bpf file
+// systems of their own, often at the same path. The number of the file system tells their instances apart.
 func aliasOf(pinDir string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(pinDir, &st); err != nil {

@@ -14,14 +14,14 @@ import (
 
 func classHandle(node uint32) uint32 { return bpf.ShapeHandle | node }
 
-// leafHandle returns the handle of the qdisc below a class. No class has 0 as its minor number, or the number of
-// the root.
+// leafHandle returns the handle of the qdisc below a class. No class has the minor number 0, or the number of the
+// root.
 func leafHandle(minor uint32) uint32 { return minor << 16 }
 
-// usualQuantum is how many bytes a class may send in one turn, beside other classes at the same level.
+// usualQuantum is the number of bytes that a class may send in one turn, while other classes at the same level wait.
 const usualQuantum = 64 << 10
 
-// setClass makes a node's class, or changes it in place.
+// setClass makes a node's class, or changes it in place. A queueBytes of 0 leaves the queue as it is.
 func (p *pair) setClass(node uint32, c class) error {
 	if err := p.setRate(node, c); err != nil || c.queueBytes == 0 {
 		return err

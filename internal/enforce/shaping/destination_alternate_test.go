@@ -10,7 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// One socket sends to a limited port and to another by turns.
+// TestDestinationsByTurns checks a limit on one port, while one socket sends by turns to that port and to another.
 func TestDestinationsByTurns(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDestinations")
 	far := elsewhere(t)

@@ -13,14 +13,14 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// toward is a limit for the rule of that number.
+// toward returns a destination limit: the node has this number and a ceiling in one direction.
 func toward(id uint32, dir enforce.Direction, rate uint64) enforce.NodeSpec {
 	spec := enforce.NodeSpec{ID: id, Kind: enforce.KindDestination, Subject: uint64(id)}
 	spec.Ceilings[enforce.OwnerAdmin][dir].BytesPerSec = rate
 	return spec
 }
 
-// named is one rule for a prefix.
+// named returns one rule for a prefix and a range of ports, in the rule set of administrators.
 func named(rule uint32, prefix string, from, to uint16) enforce.DestinationPrefix {
 	return enforce.DestinationPrefix{
 		Book: enforce.BookAdmin, Prefix: netip.MustParsePrefix(prefix),
@@ -28,7 +28,7 @@ func named(rule uint32, prefix string, from, to uint16) enforce.DestinationPrefi
 	}
 }
 
-// drain accepts in the other namespace and reads, or writes, all that it can.
+// drain listens in the other namespace. It reads from each connection, or writes to it, as fast as it can.
 func drain(t *testing.T, in *testutil.NetNS, address string, writes bool) net.Addr {
 	t.Helper()
 	var l net.Listener
@@ -56,7 +56,7 @@ func drain(t *testing.T, in *testutil.NetNS, address string, writes bool) net.Ad
 	return l.Addr()
 }
 
-// exchange connects to an address and counts what it sends, or receives.
+// exchange connects to an address, and counts the bytes that it sends or receives.
 func exchange(t *testing.T, to net.Addr, receives bool) *atomic.Int64 {
 	t.Helper()
 	c, err := net.Dial("tcp", to.String())
@@ -79,9 +79,8 @@ func exchange(t *testing.T, to net.Addr, receives bool) *atomic.Int64 {
 	return n
 }
 
-// Of two connections of this process the one to where a rule is for is held, whether it
-// was open before or not, and by the tree that the process is in or because it is
-// everybody's.
+// TestDestinations checks that a rule limits only the connections of this process to the rule's destination. Such a
+// connection is open before the rule, or opens after it. The rule holds for the tree of the process, or for everybody.
 func TestDestinations(t *testing.T) {
 	far := elsewhere(t)
 	k := opened(t)
@@ -121,13 +120,13 @@ func TestDestinations(t *testing.T) {
 			after := exchange(t, held, receives)
 			wait := 2
 			if receives {
-				wait = 4 // some MB may be under way to it
+				wait = 4 // some MB may still be on the way to the receiver
 			}
 			for range wait {
 				time.Sleep(time.Second)
 				must(t, k.Maintain())
 			}
-			// What is in order comes in jumps after GB/s: see TestReceived.
+			// After rates of GB/s the payload that is in order arrives in jumps: see TestReceived.
 			counted := func() float64 {
 				s := look(t, k, 8)
 				return float64(s.Bytes + s.Down.Bytes)
@@ -143,7 +142,7 @@ func TestDestinations(t *testing.T) {
 			}
 			part := limit / 10
 			if receives {
-				part = limit / 100 // what was under way to the other comes first
+				part = limit / 100 // bytes that were on the way to the older connection come first
 			}
 			if fresh < part || fresh > limit {
 				t.Errorf("the new connection has %.0f bytes/s", fresh)
@@ -162,8 +161,8 @@ func TestDestinations(t *testing.T) {
 	}
 }
 
-// Datagrams to one of two ports, and what was accepted before the rule at one of two of
-// this process's own.
+// TestDestinationsByPort checks two rules for ports, each with one limited port and one free port. The first rule is
+// for datagrams to a remote port. The second is for a local port, where a connection was accepted before the rule.
 func TestDestinationsByPort(t *testing.T) {
 	far := elsewhere(t)
 	k := opened(t)

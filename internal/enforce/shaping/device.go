@@ -23,8 +23,8 @@ func (p *place) devicePin(ifindex int) string {
 	return fmt.Sprintf("%s%d_%d", devicePrefix, p.ns, ifindex)
 }
 
-// bareKind reports whether packets of such links have no MAC header. The kernel has to see them without one, too,
-// when they come back from the queue.
+// bareKind reports whether packets of a link with this encapsulation have no MAC header. When such packets return from
+// the queue, the kernel has to see them without a MAC header, too.
 func bareKind(encap string) bool {
 	switch encap {
 	case "none", "rawip", "void", "ppp", "ipip", "tunnel6", "sit", "gre",
@@ -34,8 +34,8 @@ func bareKind(encap string) bool {
 	return false
 }
 
-// wanted says whether the program has to see the ingress of the device, and with which flags. Packets arrive by the
-// device that has the address. A member of a bridge or a bond hands its packets on to that device.
+// wanted reports whether the program has to see the ingress of the device, and with which flags. Packets arrive by
+// the device that has the address. A member of a bridge or a bond hands its packets on to that device.
 func wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
 	a := link.Attrs()
 	switch {
@@ -53,8 +53,9 @@ func wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
 	return 0, false
 }
 
-// followDevices attaches the program to the wanted devices, and leaves the others. The first call leaves devices
-// that are down for soon after, as they receive nothing. It also leaves those for later that exceed one turn.
+// followDevices attaches the program to the wanted devices, and detaches it from the others. The first call skips
+// devices that are down, as they receive nothing. Each call skips devices that exceed the time of one turn. Another
+// call follows soon for the skipped devices.
 func (p *place) followDevices() error {
 	links, err := dump(p.nl.LinkList)
 	if err != nil {
@@ -70,8 +71,8 @@ func (p *place) followDevices() error {
 }
 
 // followLinks calls enter for the wanted links, and leave for the known devices that have gone or are no longer
-// wanted. The links come in the order of unlikely: each attachment takes a grace period of the kernel's. If there
-// are more links than slots, the last ones are refused.
+// wanted. It takes the links in the order of their rank (unlikely), because each attachment takes a grace period of
+// the kernel's. If there are more links than slots, enter refuses the last ones, and followLinks counts them.
 func followLinks(nl *netlink.Handle, links []netlink.Link, known map[int]bpf.Device,
 	enter func(l netlink.Link, flags uint32) error, leave func(index int, there bool) error,
 ) (refused int, err error) {
@@ -110,8 +111,8 @@ func followLinks(nl *netlink.Handle, links []netlink.Link, known map[int]bpf.Dev
 	return refused, errors.Join(errs...)
 }
 
-// unlikely ranks devices by how unlikely the machine is reached by them. The other end of a veth belongs to one
-// container, and a device that is down carries nothing.
+// unlikely returns the rank of a device. The higher the rank, the less likely others reach the machine by the device.
+// The other end of a veth belongs to one container, and a device that is down carries nothing.
 func unlikely(l netlink.Link) (rank int) {
 	if l.Type() == "veth" {
 		rank++
@@ -167,7 +168,7 @@ func (p *place) putDevice(index int, d bpf.Device) error {
 	return nil
 }
 
-// leave detaches a device. Packets of it that still wait come back to it.
+// leave detaches a device. If the device still exists, its packets that wait in a queue return to it.
 func (p *place) leave(index int, there bool) error {
 	d := p.devices[index]
 	errs := []error{p.s.obj.Detach(p.devicePin(index))}
@@ -191,8 +192,8 @@ func gone(err error) error {
 	return err
 }
 
-// These constants name the filter of kernels before 6.6, which cannot attach links to devices. The filter precedes
-// those of others, and hands the packets that it does not redirect on to them.
+// These constants name the filter for kernels before 6.6, which cannot attach links to devices. The filter precedes
+// the filters of others. It hands on to them the packets that it does not redirect.
 const (
 	filterName     = "netnice"
 	filterPriority = 1
@@ -220,8 +221,8 @@ func (p *place) attachFilter(index int, d bpf.Device) error {
 	return putFilter(p.nl, index, netlink.HANDLE_MIN_INGRESS, filterName, p.s.obj.NnShapeIn)
 }
 
-// addClsact adds the qdisc that holds filters. The qdisc may exist already: another program's, or one that an
-// earlier netnice process added.
+// addClsact adds the qdisc that holds filters. The qdisc may exist already: another program, or an earlier netnice
+// process, may have added it.
 func addClsact(nl *netlink.Handle, index int) (made bool, err error) {
 	err = nl.QdiscAdd(clsact(index))
 	if errors.Is(err, unix.EEXIST) {
@@ -258,8 +259,8 @@ func (p *place) detachFilter(index int, d bpf.Device) error {
 	return removeClsact(p.nl, index)
 }
 
-// removeFilter takes netnice's filter off, by its name. It counts the filters of others on both sides of the
-// device.
+// removeFilter takes netnice's filter off, which it finds by its name. It counts the filters of others on both sides
+// of the device.
 func removeFilter(nl *netlink.Handle, index int, at uint32, name string) (others int, err error) {
 	return removeFilterOf(nl, filterAttrs(index, at), name)
 }

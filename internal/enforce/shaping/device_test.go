@@ -9,7 +9,8 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// Of more devices than there are slots for, those get one by which a machine is reached, and the rest is counted.
+// TestDevicesBeyondTheSlots checks which devices get a slot if there are more devices than slots. The devices by which
+// others reach the machine come first, and followLinks counts the devices without a slot.
 func TestDevicesBeyondTheSlots(t *testing.T) {
 	var links []netlink.Link
 	link := func(index int, kind string) netlink.Link {

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// The backlog of a lifted node leaves at once, before its queues are removed, so that nothing is lost. HTB still
-// waits until the last packet is paid for at the former rate. No other command waits for that.
+// The backlog of a lifted node leaves at once, before netnice removes its queues, so that no packet is lost. HTB still
+// waits until the last packet is paid for at the previous rate. No other command waits for that.
 
 const (
 	drainTime = 300 * time.Millisecond
 	drainPoll = 2 * time.Millisecond
 )
 
-// drains are the lifted nodes whose queues still have a backlog.
+// drains holds the lifted nodes whose queues still have a backlog.
 type drains struct {
 	until map[uint32]time.Time
 	done  chan struct{} // closed when the last one has ended
 }
 
-// drain has a node's queues removed as soon as they are empty. With the last of them it removes everything that
-// queues need.
+// drain lets endDrains remove a node's queues as soon as they are empty. After the last one, endDrains also removes
+// everything that queues need, unless other limits need it.
 func (k *Kernel) drain(id uint32) {
 	if k.drains.until == nil {
 		k.drains = drains{until: map[uint32]time.Time{}, done: make(chan struct{})}
@@ -50,7 +50,7 @@ func (k *Kernel) followDrains(done chan struct{}) {
 	}
 }
 
-// endDrains removes the queues that are empty, or have had their time. It returns true when none is left.
+// endDrains removes the queues that are empty, or whose time is over. It returns true when none is left.
 func (k *Kernel) endDrains(now time.Time) (over bool, err error) {
 	var errs []error
 	var received map[uint32]standing
@@ -71,7 +71,7 @@ func (k *Kernel) endDrains(now time.Time) (over bool, err error) {
 	return true, errors.Join(append(errs, k.settleSending(), k.settle())...)
 }
 
-// waits says whether a node has a backlog.
+// waits reports whether a lifted node has a backlog.
 func (k *Kernel) waits(id uint32, received map[uint32]standing) bool {
 	packets := uint32(0)
 	if k.on != nil && k.on.nodes[id] == nil {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// What waits of a limit that is lifted goes, and nobody else waits for that.
+// TestDrain checks that the backlog of a lifted limit leaves, and that no other command waits for that.
 func TestDrain(t *testing.T) {
-	const limit = 4e3 // of a packet of 1428 bytes, 0.36 s
+	const limit = 4e3 // bytes/s: a packet of 1428 bytes takes 0.36 s
 	far := elsewhere(t)
 	before := devices(t)
 	k := opened(t)

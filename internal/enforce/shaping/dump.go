@@ -6,12 +6,13 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// dumpTries is how often a list that the kernel could not give in one piece is asked for. Each try takes less than a
-// millisecond for some hundred devices, and so does what interrupts it.
+// dumpTries is how often dump requests a list that the kernel cannot give in one piece. Each try takes less than a
+// millisecond for some hundred devices, and so does the change that interrupts it.
 const dumpTries = 20
 
-// dump returns a list of the kernel's devices, filters or the like. The kernel gives it in pieces, and says so if some came or
-// went in between: the list may then lack others that were there all the time. So dump asks again.
+// dump returns a list of the kernel's devices, filters or the like. The kernel gives the list in pieces. It reports
+// an interruption if entries came or went in between. The list may then lack other entries, which existed all the
+// time. In this case dump requests the list again.
 func dump[T any](list func() ([]T, error)) (got []T, err error) {
 	for range dumpTries {
 		if got, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

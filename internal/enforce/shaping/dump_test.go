@@ -37,7 +37,7 @@ func pairOf(name string) *netlink.Veth {
 	return &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "peer"}
 }
 
-// While devices come and go, a list has all those that stay.
+// TestDumpBesideChanges checks that a list has all devices that stay, while others come and go.
 func TestDumpBesideChanges(t *testing.T) {
 	ns, err := testutil.NewNetNS()
 	must(t, err)

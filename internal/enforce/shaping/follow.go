@@ -11,35 +11,35 @@ import (
 
 // Some processes pass no program of this package. One only reads from a socket that another process made. Another
 // sends by a non-TCP socket that was made elsewhere, and its user or cgroup has changed. A program for them would
-// burden the calls of every process. So netnice looks at open files now and then.
+// burden the calls of every process. Instead, netnice walks the open files of all processes about once a second.
 
 const (
-	// followPause is the least time between two looks.
+	// followPause is the least time between two walks.
 	followPause = time.Second
-	// followPart bounds the part of the time that the looks take: 1 in 200.
+	// followPart bounds the CPU time of the walks: one part in 200 of the time.
 	followPart = 200
 )
 
-// follow remembers the looks at open files.
+// follow counts the walks over open files, and knows when the next one may begin.
 type follow struct {
 	walks uint32
 	next  time.Time
 }
 
-// look finds the present owners of sockets.
+// look walks the open files and finds the present owners of sockets, unless the last walk was too recent.
 func (f *follow) look(base *bpf.Object) error {
 	began := time.Now()
 	if began.Before(f.next) {
 		return nil
 	}
-	runtime.LockOSThread() // the CPU time is the thread's; on a busy machine it waits most of the time
+	runtime.LockOSThread() // for threadTime; on a busy machine the thread waits most of the time
 	defer runtime.UnlockOSThread()
 	used := threadTime()
 	again, err := f.walk(base)
 	if again && err == nil {
 		_, err = f.walk(base)
 	}
-	// The pause is a little shorter, because the ticks of a second call this function.
+	// The pause is a little shorter than followPause, because a ticker calls this function once a second.
 	f.next = began.Add(max(followPause*9/10, followPart*(threadTime()-used)))
 	return err
 }

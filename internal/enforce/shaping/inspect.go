@@ -6,8 +6,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Inspect implements enforce.Kernel: what comes in is held up by the queues of the
-// nodes in which something waits.
+// Inspect implements enforce.Kernel. To each socket it adds a turn for every node that limits the socket's ingress:
+// the time that the backlog of the node's queue takes to leave.
 func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) ([]enforce.SocketLook, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

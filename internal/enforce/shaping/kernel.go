@@ -13,7 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/pacing"
 )
 
-// DefaultBurst is the unused time that a node may make up for, if its limit says nothing else.
+// DefaultBurst is the burst of a node whose limit requests none: the unused time that the node may make up for.
 const DefaultBurst = 10 * time.Millisecond
 
 // Kernel is a pacing.Kernel that also limits ingress and queues non-TCP egress. All methods may be called
@@ -21,12 +21,12 @@ const DefaultBurst = 10 * time.Millisecond
 type Kernel struct {
 	*pacing.Kernel
 	log     *slog.Logger
-	alias   string        // of its devices: see aliasOf
+	alias   string        // alias of netnice's devices: see aliasOf
 	preload bool          // load the objects before a limit needs them
 	turnUp  time.Duration // bounds the time of one look at devices: see turn
 
 	mu sync.Mutex
-	on *shaper // nil = there is no limit on ingress
+	on *shaper // nil = no limit on ingress is in force
 
 	send   *sender // nil = there are no queues for non-TCP egress
 	holds  holds
@@ -37,7 +37,7 @@ type Kernel struct {
 	stop   chan struct{}
 	closed bool
 
-	backlogs map[uint32]uint64 // bounds of nodes' backlogs, in ns; the kernel's maps do not hold them
+	backlogs map[uint32]uint64 // bounds of nodes' backlogs, in ns of their rates; the kernel's maps do not hold them
 
 	reserving sync.Mutex // held while a node is made for a socket that has set no rate
 }
@@ -48,7 +48,7 @@ var _ enforce.Kernel = (*Kernel)(nil)
 func Open(opts pacing.Options) (*Kernel, error) {
 	k, err := open(opts)
 	if errors.Is(err, bpf.ErrLayout) && !opts.Leaving && !opts.Anew {
-		opts.Anew = true // only maps of the queues have another layout
+		opts.Anew = true // only the maps of the queues have another layout
 		return open(opts)
 	}
 	return k, err
@@ -81,9 +81,9 @@ func open(opts pacing.Options) (*Kernel, error) {
 	return k, nil
 }
 
-// endFormer removes the queues of another release that is taken over. From here until the daemon sets its limits
-// again, its ingress and non-TCP egress flow without a limit. So endFormer loads the programs that these limits
-// need first.
+// endFormer removes the queues of another release that this one takes over. Until the daemon sets the limits of that
+// release again, ingress and non-TCP egress flow without a limit. To keep that time short, endFormer first loads the
+// ingress programs if such limits need them.
 func (k *Kernel) endFormer() error {
 	if !k.Object().Former() {
 		return nil
@@ -157,8 +157,8 @@ func (k *Kernel) start() error {
 	return nil
 }
 
-// settle attaches the programs to the devices that the present limits need, in every namespace where something
-// limited lives. It removes all of it if no limit is left.
+// settle attaches the programs to the devices that the present limits need, in every namespace where a limited
+// process or socket lives. It removes all programs and devices if no limit is left.
 func (k *Kernel) settle() error {
 	on := k.on
 	if on == nil {
@@ -183,8 +183,8 @@ func (k *Kernel) settle() error {
 	return on.look()
 }
 
-// devicesChanged looks after the devices of a namespace. With nil it looks after the pair in the daemon's
-// namespace, and after the devices of every namespace.
+// devicesChanged attaches programs to new devices of a namespace, and detaches them from those that are no longer
+// wanted. With nil it restores the pair in the daemon's namespace, and visits the devices of every namespace.
 func (k *Kernel) devicesChanged(on *shaper, at *place) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -204,149 +204,6 @@ func (k *Kernel) devicesChanged(on *shaper, at *place) {
 	}
 }
 
-// SetNode implements enforce.Kernel.
-func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.setReceiving(spec); err != nil {
-		return err
-	}
-	delete(k.backlogs, spec.ID)
-	if spec.BacklogNS != 0 {
-		k.backlogs[spec.ID] = spec.BacklogNS
-	}
-	err := errors.Join(k.setSending(spec), k.meter(spec))
-	if spec.DSCP != 0 || k.marks.any() {
-		err = errors.Join(err, k.lookAtMarks())
-	}
-	return err
-}
-
-// setReceiving sets the node, and its limit on ingress.
-func (k *Kernel) setReceiving(spec enforce.NodeSpec) error {
-	rate, _ := ceiling(spec)
-	had := k.on != nil && k.on.nodes[spec.ID] != nil
-	if rate == 0 && !had {
-		return k.Kernel.SetNode(spec)
-	}
-	if rate == 0 {
-		if err := k.Kernel.SetNode(spec); err != nil {
-			return err
-		}
-		return k.lift(spec.ID)
-	}
-	// The class is there before any packet is sent to it.
-	if err := k.start(); err != nil {
-		return err
-	}
-	var before enforce.NodeSpec
-	if had {
-		before = k.on.nodes[spec.ID].spec
-	}
-	err := k.on.set(spec)
-	if err == nil {
-		err = k.Kernel.SetNode(spec)
-	}
-	if err != nil {
-		if had {
-			return errors.Join(err, k.on.set(before))
-		}
-		return errors.Join(err, k.lift(spec.ID))
-	}
-	if spec.Store != 0 {
-		return nil // no address has it, and the devices are looked after for the node of its pool
-	}
-	if err := k.settle(); err != nil {
-		return err
-	}
-	if err := k.on.brokenFor(spec); err != nil {
-		return err
-	}
-	if had {
-		return k.on.visitWindows()
-	}
-	return k.adopt(spec)
-}
-
-// adopt makes the UDP sockets and open connections of running members obey.
-func (k *Kernel) adopt(spec enforce.NodeSpec) error {
-	var members []uint32
-	if spec.Kind == enforce.KindTree {
-		var err error
-		if members, err = k.Members(spec.ID); err != nil {
-			return err
-		}
-		if members == nil {
-			members = []uint32{}
-		}
-	}
-	if err := k.on.obj.AdoptDatagrams(members); err != nil {
-		return err
-	}
-	return k.on.visitWindows()
-}
-
-// lift ends the work for a node that no longer limits ingress.
-func (k *Kernel) lift(id uint32) error {
-	if k.on == nil {
-		return nil
-	}
-	k.drain(id)
-	return errors.Join(k.on.release(id), k.on.visitWindows())
-}
-
-// Join implements enforce.Kernel.
-func (k *Kernel) Join(id uint32, pid int) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.Kernel.Join(id, pid); err != nil {
-		return err
-	}
-	if k.on == nil || k.on.nodes[id] == nil {
-		return nil
-	}
-	if err := k.settle(); err != nil { // the process may live in another namespace
-		return err
-	}
-	return k.adopt(k.on.nodes[id].spec)
-}
-
-// Leave implements enforce.Kernel.
-func (k *Kernel) Leave(id uint32) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.Kernel.Leave(id); err != nil || k.on == nil {
-		return err
-	}
-	return k.on.visitWindows()
-}
-
-// RemoveNode implements enforce.Kernel.
-func (k *Kernel) RemoveNode(id uint32) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	spec, known := k.Node(id)
-	if err := k.Kernel.RemoveNode(id); err != nil {
-		return err
-	}
-	delete(k.backlogs, id)
-	err := k.sendsNoMore(id)
-	if known {
-		err = errors.Join(err, k.unmeter(spec))
-	}
-	if k.marks.any() {
-		err = errors.Join(err, k.lookAtMarks())
-	}
-	switch {
-	case k.on == nil || k.on.nodes[id] == nil:
-		return err
-	case known && spec.Store != 0: // no window was kept for it
-		k.drain(id)
-		return errors.Join(err, k.on.release(id))
-	}
-	return errors.Join(err, k.lift(id))
-}
-
 // Maintain implements enforce.Kernel.
 func (k *Kernel) Maintain() error {
 	err := k.Kernel.Maintain()
@@ -355,7 +212,8 @@ func (k *Kernel) Maintain() error {
 	return errors.Join(err, k.tend())
 }
 
-// tend looks after the queues, and after the places where they are needed.
+// tend does the regular work. It finds the namespaces that need programs or queues, the present owners of sockets, and
+// the rates of ingress classes.
 func (k *Kernel) tend() (err error) {
 	if k.marks.any() {
 		err = k.lookAtMarks()
@@ -400,7 +258,7 @@ func (k *Kernel) Close() error {
 	return errors.Join(err, k.marks.close(), k.dropAhead(), k.Kernel.Close())
 }
 
-// end ends the goroutines that wait for datagrams and sockets.
+// end ends awaitDatagrams and followSockets, which wait for events of datagrams and sockets.
 func (k *Kernel) end() {
 	if !k.closed {
 		k.closed = true
@@ -422,7 +280,7 @@ func (k *Kernel) Down() error {
 	}
 	k.end()
 	if k.on != nil {
-		for id := range k.on.nodes { // all at the same time
+		for id := range k.on.nodes { // all queues empty at the same time
 			errs = append(errs, k.on.empty(id))
 		}
 	}

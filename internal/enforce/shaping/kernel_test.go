@@ -15,13 +15,14 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/pacing"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// TestMain runs the tests in network namespaces of their own: they limit what comes in by
-// every device there.
+// TestMain runs the tests in network namespaces of their own, because the tests limit the ingress of every device
+// there.
 func TestMain(m *testing.M) {
 	testutil.MaybeRunTraffic()
 	testutil.Supervise()
@@ -50,7 +51,7 @@ func opened(t *testing.T) *Kernel {
 	return k
 }
 
-// own is a limit on what this process receives.
+// own returns a limit on the ingress of this process.
 func own(rate uint64) enforce.NodeSpec {
 	spec := enforce.NodeSpec{ID: 7, Kind: enforce.KindTree, Subject: uint64(os.Getpid())}
 	spec.Ceilings[enforce.OwnerAdmin][enforce.Down].BytesPerSec = rate
@@ -68,7 +69,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// devices are those of the namespace, with their queueing disciplines.
+// devices returns the devices of the test's namespace, with their queueing disciplines.
 func devices(t *testing.T) []string {
 	t.Helper()
 	return devicesBy(t, &netlink.Handle{})
@@ -94,7 +95,7 @@ const (
 	ours6, theirs6 = "fd00:96::1", "fd00:96::2"
 )
 
-// elsewhere makes another namespace, joined to the test's by a pair of devices.
+// elsewhere makes another namespace. A pair of devices joins it to the test's namespace.
 func elsewhere(t *testing.T) *testutil.NetNS {
 	t.Helper()
 	testutil.RequireRoot(t)
@@ -134,7 +135,7 @@ func elsewhere(t *testing.T) *testutil.NetNS {
 	return far
 }
 
-// dial connects from the other namespace.
+// dial connects from the other namespace to an address.
 func dial(t *testing.T, from *testutil.NetNS, network, address string) net.Conn {
 	t.Helper()
 	var c net.Conn
@@ -146,8 +147,7 @@ func dial(t *testing.T, from *testutil.NetNS, network, address string) net.Conn 
 	return c
 }
 
-// stream sends to this process over TCP until the test ends, and counts what
-// comes.
+// stream sends to this process over TCP until the test ends, and counts the bytes that arrive.
 func stream(t *testing.T, from *testutil.NetNS, address string) *atomic.Int64 {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
@@ -167,11 +167,11 @@ func stream(t *testing.T, from *testutil.NetNS, address string) *atomic.Int64 {
 	return count(in)
 }
 
-// pause keeps who has sent bytes, without a limit, from more than 100 MB/s: the others need the
-// processors.
+// pause sleeps after this many bytes were sent. It keeps a sender without a limit below 100 MB/s, because the other
+// programs need the processors.
 func pause(bytes int) { time.Sleep(time.Duration(bytes) * 10) }
 
-// datagrams sends so many bytes a second over UDP, 1000 at a time.
+// datagrams sends to this process over UDP at a rate in bytes per second, 1000 bytes at a time.
 func datagrams(t *testing.T, from *testutil.NetNS, address string, rate float64) *atomic.Int64 {
 	t.Helper()
 	in, err := net.ListenPacket("udp", net.JoinHostPort(address, "0"))
@@ -211,8 +211,8 @@ func rate(n *atomic.Int64, over time.Duration) float64 {
 }
 
 func TestReceived(t *testing.T) {
-	// Of IP bytes that are let through; payload is less, and after GB/s holes are
-	// filled for some seconds, so that what is in order comes in jumps.
+	// The limit counts the IP bytes that pass, and payload is less. After rates of GB/s, TCP fills holes for some
+	// seconds. The payload that is in order then arrives in jumps.
 	limit, least, most, inOrder := 4e6, 0.95, 1.02, 0.6
 	if os.Getenv("NETNICE_VM") != "" {
 		limit, least, inOrder = 1e6, 0.6, 0.4 // emulated machines are slow
@@ -235,7 +235,7 @@ func TestReceived(t *testing.T) {
 				time.Sleep(time.Second)
 				must(t, k.Maintain())
 			}
-			// On a busy machine a look at the counters takes a while, before or after it reads them.
+			// On a busy machine Look may pause for a while, before or after it reads the counters.
 			begin, first := time.Now(), look(t, k, 7)
 			looked := time.Now()
 			payload := rate(n, 2*time.Second)
@@ -247,6 +247,11 @@ func TestReceived(t *testing.T) {
 				free/1e6, limit/1e6, atLeast/1e6, atMost/1e6, payload/1e6, stats.Down, k.Attached())
 			if atLeast > limit*most || atMost < limit*least || payload < limit*inOrder {
 				t.Errorf("%.0f to %.0f bytes/s, %.0f of payload in order, want %.0f", atLeast, atMost, payload, limit)
+			}
+			known, backlog := inQueue(t, k, 7)
+			t.Logf("%d bytes are taken to be in the queue, which holds %d", known, backlog)
+			if known > 3*backlog+64<<10 { // HTB drops as many bytes of a flood as the queue holds
+				t.Errorf("%d bytes are taken to be in the queue, which holds %d", known, backlog)
 			}
 			must(t, k.RemoveNode(7))
 			k.Drain()
@@ -267,7 +272,20 @@ func look(t *testing.T, k *Kernel, id uint32) enforce.NodeStats {
 	return stats
 }
 
-// Another process takes over, and lifts.
+// queued returns two counts of the bytes in a node's queue. The datapath derives known from the words that packets
+// carry through the queue. The queueing discipline holds backlog.
+func inQueue(t *testing.T, k *Kernel, id uint32) (known, backlog uint64) {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var f bpf.Inflow
+	must(t, k.on.obj.Inflows.Lookup(id, &f))
+	queues, err := k.on.pair.standings()
+	must(t, err)
+	return f.CameBytes - f.GoneBytes, uint64(queues[id].backlog)
+}
+
+// TestTakenOver checks that another process takes over a limit, lowers it, and lifts it.
 func TestTakenOver(t *testing.T) {
 	from := elsewhere(t)
 	k := opened(t)

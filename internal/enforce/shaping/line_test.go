@@ -9,8 +9,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// A queue's rate is what lets a line's rate through, by the packets that were seen; the model says
-// what the line carries for one.
+// TestQueueOnALine checks that a queue's rate lets the rate of the line through, for packets of the size seen before.
+// The model (internal/clock) gives the bytes that the line carries for one packet.
 func TestQueueOnALine(t *testing.T) {
 	for _, c := range []struct {
 		line   enforce.Line

@@ -12,18 +12,18 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// A link joins another network namespace to the one that the pair is in: a pair
-// of devices with one end in each. It is netnice0h beside the pair, netnice0n in
-// the namespace, or with the next free number.
+// A link joins another network namespace to the namespace of the pair. It is a pair of veth devices with one end in
+// each namespace. The end beside the pair is netnice0h and the other end is netnice0n, or both have the next free
+// number.
 const (
 	homeName  = "netnice%dh"
 	thereName = "netnice%dn"
 	mostLinks = bpf.MaxDevices
-	// homeID says that a place is home, where BPF has -1 for the present one.
+	// homeID is the namespace ID of a place in the daemon's own namespace. BPF takes -1 for the current namespace.
 	homeID = -1
 )
 
-// ensureLink makes the link where it is missing.
+// ensureLink makes the link if it is missing. The daemon's own namespace needs none.
 func (p *place) ensureLink() error {
 	if p.isHome() {
 		return nil
@@ -38,7 +38,7 @@ func (p *place) ensureLink() error {
 	if err := p.makeLink(); err != nil {
 		return err
 	}
-	// where there were devices already their way has changed
+	// The devices that were entered before lead to the previous link.
 	for index, d := range p.devices {
 		d.LinkIfindex = p.link.LinkIfindex
 		if err := p.putDevice(index, d); err != nil {
@@ -48,8 +48,8 @@ func (p *place) ensureLink() error {
 	return nil
 }
 
-// findLink looks whether the link is there as it was made; what leads packets on
-// from its ends is this process's then, not an earlier one's.
+// findLink reports whether the link exists as it was made. If so, findLink replaces the programs at its ends, which
+// an earlier process may have attached, by those of this process.
 func (p *place) findLink() (bool, error) {
 	if p.link.LinkIfindex == 0 {
 		return false, nil
@@ -68,7 +68,7 @@ func (p *place) findLink() (bool, error) {
 	return true, p.attachLink(home, there)
 }
 
-// attachLink attaches to both ends what leads packets on, once.
+// attachLink attaches to both ends the programs that lead packets on. It does so once.
 func (p *place) attachLink(home, there netlink.Link) error {
 	if p.linked {
 		return nil
@@ -135,8 +135,7 @@ func (p *place) setUpLink(homeName, thereName string) error {
 	return nil
 }
 
-// removeLink removes both ends, by the one in the namespace; gone already is as
-// good.
+// removeLink removes both ends by removing the one in the namespace. A link that has gone already is no error.
 func (p *place) removeLink() error {
 	var errs []error
 	p.linked = false
@@ -153,24 +152,24 @@ func (p *place) removeLink() error {
 	return errors.Join(errs...)
 }
 
-// ours is the device of that number if it is netnice's, else nil.
+// ours returns the device with this index if it has this netnice's alias, else nil.
 func (p *pair) ours(nl *netlink.Handle, ifindex uint32) (netlink.Link, error) {
 	link, err := nl.LinkByIndex(int(ifindex))
 	var notFound netlink.LinkNotFoundError
 	if errors.As(err, &notFound) {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // the device does not exist
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find device %d: %w", ifindex, err)
 	}
 	if link.Attrs().Alias != p.alias {
-		return nil, nil //nolint:nilnil // it is somebody's
+		return nil, nil //nolint:nilnil // the device is not this netnice's
 	}
 	return link, nil
 }
 
-// plain makes a device one that has no address and sends nothing by itself; in
-// its namespace.
+// plain gives a device its alias, and switches off ARP and IPv6. The device then has no address and sends nothing by
+// itself. The caller runs in the namespace of the device.
 func plain(nl *netlink.Handle, link netlink.Link, alias string) error {
 	name := link.Attrs().Name
 	if err := nl.LinkSetAlias(link, alias); err != nil {
@@ -186,8 +185,8 @@ func plain(nl *netlink.Handle, link netlink.Link, alias string) error {
 	return nil
 }
 
-// attach attaches a program to a device of our own, with which it goes. A filter
-// takes less than a millisecond, where tcx waits for a grace period of 10 ms.
+// attach attaches a program to one of netnice's own devices. The program goes with the device. A filter takes less
+// than a millisecond to attach, while tcx waits for a grace period of 10 ms.
 func attach(nl *netlink.Handle, link netlink.Link, program *ebpf.Program) error {
 	index := link.Attrs().Index
 	_, err := addClsact(nl, index)

@@ -14,28 +14,28 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// While a mark stands (DSCP) the program that meters limited devices (bpf/meter.h) is on all devices
-// of the namespaces in which something marked lives, and of the daemon's: it writes the mark as
-// packets leave. Guarded by Kernel.mu.
+// While a limit has a DSCP, the program that meters limited devices (bpf/meter.h) is on more devices. These are all
+// devices of the daemon's namespace, and of each namespace where a marked process or socket lives. The program writes
+// the DSCP into packets as they leave. Kernel.mu guards this state.
 
-// marker is where that is so.
+// marker holds the namespaces whose devices have the program.
 type marker struct {
 	home   uint32
 	places map[uint32]*markPlace // by namespace
 }
 
-// markPlace is one of the namespaces.
+// markPlace is one of these namespaces.
 type markPlace struct {
 	namespace
 	k       *Kernel
 	watch   *watcher
-	rest    rest               // devices that were left
-	devices map[int]bpf.Device // with DeviceClsact where a filter hangs on a qdisc of ours
+	rest    rest               // visits the devices that a turn has left
+	devices map[int]bpf.Device // DeviceClsact: the program is a filter on a qdisc that netnice made
 }
 
 func (m *marker) any() bool { return len(m.places) > 0 }
 
-// has reports whether the program is on a device for a mark's sake.
+// has reports whether the program is on a device because of a mark.
 func (m *marker) has(ns uint32, index int) bool {
 	p := m.places[ns]
 	if p == nil {
@@ -45,7 +45,7 @@ func (m *marker) has(ns uint32, index int) bool {
 	return on
 }
 
-// lookAtMarks puts the program where it is needed by now, and takes it off elsewhere.
+// lookAtMarks attaches the program in the namespaces where a mark now needs it, and detaches it elsewhere.
 func (k *Kernel) lookAtMarks() error {
 	specs, err := k.Nodes()
 	if err != nil {
@@ -88,8 +88,8 @@ func (k *Kernel) lookAtMarks() error {
 	return errors.Join(errs...)
 }
 
-// markedNamespaces are those in which marked processes live, or sockets are that are marked, with a
-// path of each; and the daemon's.
+// markedNamespaces returns the daemon's namespace and those of marked processes and marked sockets, with a path of
+// each.
 func (k *Kernel) markedNamespaces(specs []enforce.NodeSpec) (paths map[uint32]string, err error) {
 	paths = map[uint32]string{k.marks.home: "/proc/thread-self/ns/net"}
 	for _, s := range specs {
@@ -102,7 +102,7 @@ func (k *Kernel) markedNamespaces(specs []enforce.NodeSpec) (paths map[uint32]st
 		}
 		for _, pid := range members {
 			ns, err := netnamespace.Of(fmt.Sprint(pid))
-			if err == nil && paths[ns] == "" { // else it has ended
+			if err == nil && paths[ns] == "" { // with an error, the process has ended
 				paths[ns] = fmt.Sprintf("/proc/%d/ns/net", pid)
 			}
 		}
@@ -122,7 +122,7 @@ func (k *Kernel) markedNamespaces(specs []enforce.NodeSpec) (paths map[uint32]st
 	return paths, nil
 }
 
-// newMarkPlace opens a namespace; nil without an error if it has gone, or its owner has too many.
+// newMarkPlace opens a namespace. It returns nil without an error if the namespace has gone, or its owner has too many.
 func (k *Kernel) newMarkPlace(ns uint32, path string) (*markPlace, error) {
 	p := &markPlace{k: k, devices: map[int]bpf.Device{}}
 	if ns == k.marks.home {
@@ -142,7 +142,7 @@ func (k *Kernel) newMarkPlace(ns uint32, path string) (*markPlace, error) {
 		return count
 	})
 	if errors.Is(err, errTooMany) {
-		return nil, nil //nolint:nilnil // as if it had gone
+		return nil, nil //nolint:nilnil // the caller takes it for one that has gone
 	}
 	if n == nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (k *Kernel) newMarkPlace(ns uint32, path string) (*markPlace, error) {
 	return p, nil
 }
 
-// ensure follows the devices that are there.
+// ensure attaches the program to the devices that are present, and watches for changes.
 func (p *markPlace) ensure() error {
 	if p.watch == nil {
 		err := p.within(func() (err error) {
@@ -202,7 +202,7 @@ func (p *markPlace) enter(l netlink.Link, flags uint32) error {
 	return nil
 }
 
-// leave takes the program off, but from a device whose limit needs it.
+// leave takes the program off a device, unless the device has a limit that needs the program.
 func (p *markPlace) leave(index int, there bool) error {
 	d := p.devices[index]
 	delete(p.devices, index)
@@ -211,7 +211,9 @@ func (p *markPlace) leave(index int, there bool) error {
 		errs = append(errs, p.detachFilter(index, d))
 	}
 	specs, err := p.k.Nodes()
-	errs = append(errs, err)
+	if err != nil { // the device may have a limit
+		return errors.Join(append(errs, err)...)
+	}
 	for _, s := range specs {
 		if s.Kind == enforce.KindLink && s.Subject == enforce.LinkSubject(p.ns, uint32(index)) && there {
 			return errors.Join(errs...)
@@ -220,8 +222,8 @@ func (p *markPlace) leave(index int, there bool) error {
 	return errors.Join(append(errs, p.k.Object().Unmeter(meterPin(p.ns, uint32(index))))...)
 }
 
-// The filter of kernels before 6.6 comes after those of queues. Its name says whether the qdisc that
-// it hangs on is netnice's, which an earlier process may have made.
+// These constants name the filter for kernels before 6.6. The filter comes after the filters of queues. Its name tells
+// whether netnice made the qdisc that holds the filter, because an earlier process may have made it.
 const (
 	markFilterName     = "netnice-mark"
 	markFilterOurs     = markFilterName + "+"
@@ -257,7 +259,7 @@ func (p *markPlace) attachFilter(index int, d *bpf.Device) error {
 	return nil
 }
 
-// hasOurs reports whether an earlier process's filter hangs on a qdisc that netnice made.
+// hasOurs reports whether a device has a filter of an earlier process, on a qdisc that netnice made.
 func (p *markPlace) hasOurs(index int) (bool, error) {
 	list, err := filters(p.nl, &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}, netlink.HANDLE_MIN_EGRESS)
 	if err != nil {
@@ -271,30 +273,30 @@ func (p *markPlace) hasOurs(index int) (bool, error) {
 	return false, nil
 }
 
-// detachFilter takes off what attachFilter added: the qdisc too, unless others use it by now.
+// detachFilter takes off what attachFilter added. It also removes the qdisc, unless others use it meanwhile.
 func (p *markPlace) detachFilter(index int, d bpf.Device) error {
 	if d.Flags&bpf.DeviceClsact == 0 && p.k.Object().Metered(meterPin(p.ns, uint32(index))) {
-		return nil // no filter, but a link
+		return nil // the program is attached by a link, not by a filter
 	}
 	others, err := removeFilterOf(p.nl, markFilterAttrs(index), markFilterName)
 	if err != nil || d.Flags&bpf.DeviceClsact == 0 {
 		return err
 	}
-	if others > 0 { // who goes last takes it off
+	if others > 0 { // the last user of the qdisc removes it
 		return errors.Join(p.k.receiving(p.ns).inheritClsact(index), p.k.sendingAt(p.ns).inheritClsact(index))
 	}
 	return removeClsact(p.nl, index)
 }
 
-// close leaves everything as it is for a successor.
+// close closes the watch and the handles, and leaves everything in the kernel for a successor.
 func (p *markPlace) close() error { return p.shut(&p.watch) }
 
-// remove leaves nothing.
+// remove takes the program off all devices of the namespace, and forgets the namespace.
 func (p *markPlace) remove() error {
 	there, err := p.present()
 	errs := []error{err}
 	for index := range p.devices {
-		errs = append(errs, p.leave(index, there[index]))
+		errs = append(errs, p.leave(index, err != nil || there[index]))
 	}
 	delete(p.k.marks.places, p.ns)
 	return errors.Join(append(errs, p.close())...)

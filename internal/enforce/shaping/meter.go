@@ -10,15 +10,15 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// What leaves a limited device, and no limited socket is charged for, is metered there by a
-// program (bpf/meter.h), which also marks what limited sockets send.
+// A program (bpf/meter.h) meters the packets that leave a limited device and are charged to no limited socket. The same
+// program writes the DSCP of limits into the packets of limited sockets.
 
 const meterPrefix = "meter_device_"
 
 func meterPin(ns, index uint32) string { return fmt.Sprintf("%s%d_%d", meterPrefix, ns, index) }
 
-// meter attaches the program, or takes it off, as the node wants it. On kernels that do not let
-// programs be attached beside others (before 6.6) such traffic is not counted.
+// meter attaches the program to the device of a link's node. Kernels before 6.6 cannot attach a program beside those of
+// others. On these kernels such traffic is not counted.
 func (k *Kernel) meter(spec enforce.NodeSpec) error {
 	if spec.Kind != enforce.KindLink {
 		return nil
@@ -26,7 +26,7 @@ func (k *Kernel) meter(spec enforce.NodeSpec) error {
 	ns, index := enforce.LinkOf(spec.Subject)
 	path := netnamespace.PathOf(ns)
 	if path == "" {
-		return nil // it has gone with its devices
+		return nil // the namespace has gone with its devices
 	}
 	err := netnamespace.Within(path, func() error { return k.Object().MeterDevice(int(index), meterPin(ns, index)) })
 	switch {
@@ -49,7 +49,7 @@ func (k *Kernel) unmeter(spec enforce.NodeSpec) error {
 	return k.Object().Unmeter(meterPin(ns, index))
 }
 
-// resumeMeters takes over what a former process attached, and removes what has no node.
+// resumeMeters takes over the attachments of an earlier process, and removes those without a node.
 func (k *Kernel) resumeMeters() error {
 	specs, err := k.Nodes()
 	if err != nil {

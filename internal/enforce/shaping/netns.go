@@ -13,29 +13,30 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// namespace is a network namespace that is entered. What is held of it, a file and
-// sockets, keeps it alive after its last process.
+// namespace is a network namespace that netnice works in. The file and the sockets that netnice holds keep the
+// namespace alive after its last process.
 type namespace struct {
 	ns    uint32   // inode number
-	file  *os.File // nil: the daemon's own
+	file  *os.File // nil: it is the daemon's own namespace
 	nl    *netlink.Handle
-	owner uint32 // the user who made it, in a user namespace of theirs; 0: root did
+	owner uint32 // the user who made it, in a user namespace of their own; 0: root made it
 }
 
-// openNamespace opens another namespace than the daemon's; nil without an error if
-// it has gone, or is not that of the path any more. Of one owner only so many are opened, as
-// with many one user would have all devices and slots; of says how many are already.
+// openNamespace opens a network namespace other than the daemon's. It returns nil without an error if the namespace has
+// gone, or if the path leads to another one meanwhile. A user other than root may have at most
+// enforce.MostNamespaces open ones. With more, one user could use up all devices and slots. The function of returns how
+// many an owner has already.
 func openNamespace(ns uint32, path string, of func(owner uint32) int) (*namespace, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, nil //nolint:nilerr,nilnil // its last process has ended
+		return nil, nil //nolint:nilerr,nilnil // the last process of the namespace has ended
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		return nil, errors.Join(fmt.Errorf("look at network namespace %d: %w", ns, err), file.Close())
 	}
 	if uint32(st.Ino) != ns {
-		return nil, file.Close() // the process has gone on to another
+		return nil, file.Close() // the process has moved to another namespace
 	}
 	owner, err := ownerOf(file)
 	if err != nil {
@@ -51,8 +52,8 @@ func openNamespace(ns uint32, path string, of func(owner uint32) int) (*namespac
 	return n, nil
 }
 
-// ownerOf is the user who has made a network namespace in a user namespace of theirs: who
-// made the outermost of those around it. 0 is root.
+// ownerOf returns the user who made a network namespace in a user namespace of their own. If user namespaces are
+// nested, this is the owner of the outermost one below the daemon's. 0 is root.
 func ownerOf(file *os.File) (uint32, error) {
 	var home unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/user", &home); err != nil {
@@ -63,7 +64,7 @@ func ownerOf(file *os.File) (uint32, error) {
 		return 0, err
 	}
 	owner := uint32(0)
-	for range 34 { // the kernel allows 32 in each other
+	for range 34 { // the kernel allows 32 nested user namespaces
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
 			return 0, errors.Join(err, unix.Close(fd))
@@ -76,7 +77,7 @@ func ownerOf(file *os.File) (uint32, error) {
 		}
 		outer, err := unix.IoctlRetInt(fd, unix.NS_GET_PARENT)
 		if err != nil {
-			break // not one that we are in
+			break // the daemon is in none of the outer ones
 		}
 		_ = unix.Close(fd)
 		fd = outer
@@ -86,7 +87,7 @@ func ownerOf(file *os.File) (uint32, error) {
 
 func (n *namespace) isHome() bool { return n.file == nil }
 
-// shut ends what was opened to look at it.
+// shut closes the watcher, the netlink handle, and the file of the namespace.
 func (n *namespace) shut(w **watcher) error {
 	if *w != nil {
 		(*w).close()
@@ -99,7 +100,7 @@ func (n *namespace) shut(w **watcher) error {
 	return n.file.Close()
 }
 
-// present are the devices that are there, by their index.
+// present returns the devices that exist in the namespace, by their index.
 func (n *namespace) present() (map[int]bool, error) {
 	links, err := dump(n.nl.LinkList)
 	there := map[int]bool{}

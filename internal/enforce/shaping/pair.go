@@ -12,18 +12,17 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// The names of the two devices are netnice0q and netnice0r, or with the next
-// free number. By the alias they are known as ours, and whose: see aliasOf.
+// The names of the two devices are netnice0q and netnice0r, or have the next free number. Their alias tells that they
+// belong to netnice, and to which instance: see aliasOf.
 const (
 	queueName  = "netnice%dq"
 	returnName = "netnice%dr"
 	mostPairs  = 64
 	mtu        = 65535
-	queueLen   = 1000 // packets of nobody's class
+	queueLen   = 1000 // in packets: for packets that belong to no class
 )
 
-// pair is the two devices: HTB is on one, and what leaves it appears on the
-// other.
+// pair holds the two devices: HTB is on one, and packets that leave it appear at the other.
 type pair struct {
 	nl    *netlink.Handle
 	queue netlink.Link
@@ -31,9 +30,9 @@ type pair struct {
 	alias string
 }
 
-// find takes over the pair that an earlier process made; false if it is gone.
+// find takes over the pair that an earlier process made. It returns false if the pair has gone.
 func (p *pair) find(queueIfindex, returnIfindex uint32) (bool, error) {
-	if queueIfindex == 0 { // none was made
+	if queueIfindex == 0 { // no earlier process made a pair
 		return false, nil
 	}
 	for _, of := range []struct {
@@ -49,14 +48,14 @@ func (p *pair) find(queueIfindex, returnIfindex uint32) (bool, error) {
 	return true, nil
 }
 
-// used reports whether anything ever went by the queue of a pair that was found; true if that is not known. Nothing but
-// what netnice leads there does: the device has no addresses.
+// used reports whether a packet ever passed the queue of a pair that find took over. It returns true if that is not
+// known. Only packets that netnice leads there pass, because the device has no addresses.
 func (p *pair) used() bool {
 	counted := p.queue.Attrs().Statistics
 	return counted == nil || counted.TxPackets > 0
 }
 
-// make makes the pair, with its queueing discipline and without addresses.
+// make makes the pair with its queueing discipline. The devices have no addresses.
 func (p *pair) make() error {
 	if err := p.add(); err != nil {
 		return err
@@ -110,8 +109,8 @@ func (p *pair) configure() error {
 	if err != nil {
 		return fmt.Errorf("add htb to %s: %w", p.queue.Attrs().Name, err)
 	}
-	// The queue last: with its other end up it is in use at once, and else when the
-	// kernel's worker comes to it. Until then packets are dropped.
+	// The queue device comes last. With its other end up, the kernel uses it at once. Otherwise a worker of the kernel
+	// puts it into use later, and until then the device drops packets.
 	for _, link := range []netlink.Link{p.back, p.queue} {
 		if err := p.nl.LinkSetUp(link); err != nil {
 			return fmt.Errorf("set %s up: %w", link.Attrs().Name, err)
@@ -121,7 +120,7 @@ func (p *pair) configure() error {
 	return nil
 }
 
-// remove removes both devices; gone already is as good.
+// remove removes both devices. A pair that has gone already is no error.
 func (p *pair) remove() error {
 	if p.queue == nil {
 		return nil
@@ -140,7 +139,7 @@ func (p *pair) remove() error {
 	return nil
 }
 
-// removeByAlias removes the pairs of the netnice that has this alias.
+// removeByAlias removes the devices of the netnice instance that has this alias, in the current namespace.
 func removeByAlias(alias string) error {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -151,14 +150,14 @@ func removeByAlias(alias string) error {
 		if link.Attrs().Alias != alias {
 			continue
 		}
-		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) { // with its other end
+		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) { // the other end goes with it
 			errs = append(errs, fmt.Errorf("remove %s: %w", link.Attrs().Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// removeEverywhere does so in every network namespace.
+// removeEverywhere removes the devices with this alias in every network namespace.
 func removeEverywhere(alias string) error {
 	var errs []error
 	for _, path := range netnamespace.Paths(nil) {

@@ -8,30 +8,30 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// place is a network namespace in which something limited lives: its devices are
-// looked at. One in which nothing limited lives is let go of soon.
+// place is a network namespace in which a process or socket with limited ingress lives. The ingress program is on its
+// devices. netnice removes a place soon after the last of these processes and sockets.
 type place struct {
 	namespace
 	s        *shaper
-	link     bpf.Place // as the kernel side knows it
-	linked   bool      // packets are led on from both ends of the link
+	link     bpf.Place // the entry in the datapath's map
+	linked   bool      // the programs on both ends of the link are attached
 	devices  map[int]bpf.Device
 	attached map[int]bool
-	refused  int      // devices: no slot is left
-	entered  bool     // devices were followed before
-	rest     rest     // devices that were left
-	watch    *watcher // at home the shaper has it
+	refused  int      // number of devices that got no slot
+	entered  bool     // followDevices has run before
+	rest     rest     // visits the devices that a turn has left
+	watch    *watcher // nil at home: there the shaper watches
 	seen     time.Time
-	begun    bool  // else an earlier process's, to be taken over
-	broken   error // why nothing is limited here
+	begun    bool  // begin has run; false for the place of an earlier process that is to be taken over
+	broken   error // why ingress is not limited here, nil = it is limited
 	tried    time.Time
 }
 
-// newPlace opens a namespace; nil without an error if it has gone.
+// newPlace opens a namespace. It returns nil without an error if the namespace has gone, or its owner has too many.
 func (s *shaper) newPlace(ns uint32, path string) (*place, error) {
 	p := &place{s: s, devices: map[int]bpf.Device{}, attached: map[int]bool{}, seen: time.Now()}
 	p.link.NetnsId = homeID
-	if ns == s.home { // where the pair is
+	if ns == s.home { // the namespace of the pair
 		p.namespace = namespace{ns: ns, nl: s.pair.nl}
 		return p, nil
 	}
@@ -45,7 +45,7 @@ func (s *shaper) newPlace(ns uint32, path string) (*place, error) {
 	})
 	if errors.Is(err, errTooMany) {
 		s.refused++
-		return nil, nil //nolint:nilnil // as if it had gone
+		return nil, nil //nolint:nilnil // the caller takes it for one that has gone
 	}
 	if n == nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (s *shaper) newPlace(ns uint32, path string) (*place, error) {
 	return p, nil
 }
 
-// ensure makes what is missing here: also what somebody has removed.
+// ensure makes all that the place needs and lacks, also if another program has removed it.
 func (p *place) ensure() error {
 	if err := p.ensureLink(); err != nil {
 		return err
@@ -71,10 +71,10 @@ func (p *place) ensure() error {
 	if err := p.followDevices(); err != nil {
 		return err
 	}
-	return p.put() // until then receive windows alone hold the limit
+	return p.put() // until then only receive windows enforce the limit
 }
 
-// put writes the place for the kernel side.
+// put writes the place into the datapath's map.
 func (p *place) put() error {
 	p.link.Look = p.s.looks
 	if err := p.s.obj.Places.Put(p.ns, &p.link); err != nil {
@@ -83,8 +83,8 @@ func (p *place) put() error {
 	return nil
 }
 
-// fail gives a place up for a while; its traffic is not limited. The entry
-// without a link keeps the kernel side from asking for it at each socket.
+// fail gives up on a place for a while. Ingress there is not limited meanwhile. An entry in the map, even without a
+// link, keeps the datapath from asking for the place at each socket.
 func (p *place) fail(err error) {
 	if p.broken == nil || p.broken.Error() != err.Error() {
 		p.s.log.Warn("what comes in to a network namespace is not limited", "netns", p.ns, "err", err)
@@ -95,7 +95,7 @@ func (p *place) fail(err error) {
 	}
 }
 
-// close leaves everything as it is for a successor.
+// close closes the watch and the handles, and leaves everything in the kernel for a successor.
 func (p *place) close() error {
 	if p.watch != nil {
 		p.watch.close()
@@ -108,13 +108,13 @@ func (p *place) close() error {
 	return p.file.Close()
 }
 
-// remove leaves nothing.
+// remove detaches the programs in the namespace, removes its link, and forgets the place.
 func (p *place) remove() error {
 	errs := []error{gone(p.s.obj.Places.Delete(p.ns))}
 	there, err := p.present()
 	errs = append(errs, err)
 	for index := range p.devices {
-		errs = append(errs, p.leave(index, there[index]))
+		errs = append(errs, p.leave(index, err != nil || there[index]))
 	}
 	errs = append(errs, p.removeLink(), p.close())
 	delete(p.s.places, p.ns)

@@ -13,8 +13,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// devicesIn is devices for another namespace.
-// A thread that entered the namespace would be somebody who lives there.
+// devicesIn returns the devices of another namespace, as devices does for the test's. No thread enters the namespace
+// for that, because such a thread would count as a process that lives there.
 func devicesIn(t *testing.T, n *testutil.NetNS) []string {
 	t.Helper()
 	return devicesBy(t, n.Netlink())
@@ -35,8 +35,8 @@ func send(t *testing.T, to string) {
 	}()
 }
 
-// A process in another namespace than the daemon's: it is limited there, another
-// daemon takes that over, and nothing of it stays.
+// TestElsewhere limits a process in another namespace than the daemon's. It checks that the limit holds there, that
+// another daemon takes it over, and that nothing of it stays afterwards.
 func TestElsewhere(t *testing.T) {
 	limit, least := 4e6, 0.85
 	if os.Getenv("NETNICE_VM") != "" {
@@ -86,7 +86,7 @@ func TestElsewhere(t *testing.T) {
 		t.Errorf("devices were %q, there %q, and are %q, %q", made, madeThere, got, gotThere)
 	}
 	let("taken over", k, least, 1.02)
-	// nothing limited lives there any more
+	// After this no limited process lives there.
 	must(t, rx.Close())
 	time.Sleep(2 * placeIdle)
 	must(t, k.Maintain())
@@ -102,8 +102,8 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// What the two halves of a limit's processes in two namespaces receive is the
-// limit, not twice that.
+// TestTwoPlaces has processes of one limited user in two namespaces. It checks that they receive the limit together,
+// not twice the limit.
 func TestTwoPlaces(t *testing.T) {
 	const limit = 4e6
 	far := elsewhere(t)

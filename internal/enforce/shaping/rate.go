@@ -9,31 +9,30 @@ import (
 )
 
 const (
-	linkHeader  = 14   // bytes that the queue counts beside a packet
-	usualPacket = 1500 // before it is known how large packets are
+	linkHeader  = 14   // bytes that the queue counts for each packet in addition to its IP bytes
+	usualPacket = 1500 // size of a packet in IP bytes, until packets have been measured
 
-	// queueTime is how much a limit's queue may hold. Windows keep TCP's part
-	// of it far below; it is what a burst of UDP finds.
+	// queueTime is how much a limit's queue may hold, as time at its rate. Receive windows keep TCP's backlog far below
+	// that. The rest is for bursts of UDP.
 	queueTime = 50 * time.Millisecond
-	// leastQueue has room for one largest packet and the first segments of a
-	// few dozen connections.
+	// leastQueue holds, in bytes, one largest packet and the first segments of a few dozen connections.
 	leastQueue = 192 << 10
 	mostQueue  = 64 << 20
-	// When a limit begins or is lowered, what its connections send still, for
-	// their windows are as large as they were, finds room; half as much at every
-	// look, so that they slow down one by one.
+	// wideTime and leastWideQueue size the queue of a limit that begins or is lowered. The windows of its connections
+	// are still as large as before, and the queue holds what they let through. Each look halves the queue, so that
+	// the connections slow down one by one.
 	wideTime       = time.Second
 	leastWideQueue = 4 << 20
-	// leastBurst is what one turn of the queue lets through at most late.
+	// leastBurst is the least burst of a class, in bytes: the amount that one turn of the queue may let through late.
 	leastBurst = 2 * (usualPacket + linkHeader)
-	// tick of HTB's times
+	// tickNS is the unit of HTB's times, in ns.
 	tickNS = 64
-	// drained is a rate at which a queue that is to go is empty at once.
+	// drained is the rate, in bytes/s, of a queue that is to be removed. At this rate the queue is empty at once.
 	drained = 100e9
 )
 
-// ceiling is the rate of a node on what comes in, alone or together with what is
-// sent, and the unused time that may be made up for. 0 is none.
+// ceiling returns the lowest ceiling of a node that holds for ingress, alone or together with egress, and its burst. A
+// rate of 0 means that there is none.
 func ceiling(spec enforce.NodeSpec) (rate, burstNS uint64) {
 	for _, limits := range spec.Ceilings {
 		for _, d := range []enforce.Direction{enforce.Down, enforce.Total} {
@@ -47,8 +46,7 @@ func ceiling(spec enforce.NodeSpec) (rate, burstNS uint64) {
 	return rate, burstNS
 }
 
-// total is the rate of a node on both directions together, as far as it concerns
-// what comes in. 0 is none.
+// total returns the ceiling of a node on both directions together, if received bytes count against it. 0 means none.
 func total(spec enforce.NodeSpec) uint64 {
 	if spec.MeterOff {
 		return 0
@@ -56,15 +54,15 @@ func total(spec enforce.NodeSpec) uint64 {
 	return directionCeiling(spec, enforce.Total)
 }
 
-// class is what HTB is told of a node.
+// class holds the parameters of a node's class in HTB.
 type class struct {
 	rate        uint64 // link bytes per second
 	bufferTicks uint32
 	queueBytes  uint32
 }
 
-// classOf turns a ceiling in IP bytes into HTB's terms. share is the part of
-// HTB's bytes that are IP's; aside is what passes beside the queue per second.
+// classOf converts a ceiling in IP bytes, or in bytes of a line, into parameters of HTB. share is the number of these
+// bytes for each byte that HTB counts. aside is the traffic that passes beside the queue, in bytes per second.
 func classOf(rate, burstNS uint64, share float64, aside uint64) class {
 	if burstNS == 0 {
 		burstNS = uint64(DefaultBurst)
@@ -74,7 +72,7 @@ func classOf(rate, burstNS uint64, share float64, aside uint64) class {
 	link := inside / share
 	c := class{rate: uint64(link + 0.5)}
 	if c.rate&math.MaxUint32 == 0 {
-		c.rate++ // the lower half stands alone in a field that may not be 0
+		c.rate++ // one field holds only the lower half, and it may not be 0
 	}
 	ns := max(float64(burstNS), leastBurst/link*1e9)
 	c.bufferTicks = uint32(min(ns/tickNS, math.MaxInt32))
@@ -82,19 +80,19 @@ func classOf(rate, burstNS uint64, share float64, aside uint64) class {
 	return c
 }
 
-// narrow is after how many looks the queue of a limit is as short as it gets.
+// narrow is the number of looks after which the queue of a limit has its final size.
 const narrow = 31
 
-// wide is the class with the queue of a limit that began some looks ago.
+// wide returns the class with the larger queue of a limit that began this number of looks ago.
 func (c class) wide(looks int) class {
 	most := uint32(min(max(float64(c.rate)*wideTime.Seconds(), leastWideQueue), mostQueue))
 	c.queueBytes = max(c.queueBytes, most>>min(looks, narrow))
 	return c
 }
 
-// phased is the class of one of many slow sockets: those that begin together would
-// let their segments through at the same moments for ever. So the queue of each begins
-// up to one turn further on, the next one's by the golden section later.
+// phased returns the class of one of many slow sockets. Otherwise, the queues of sockets that begin together would let
+// segments through at the same moments for ever. Here the queue of each socket begins up to one turn further on. The
+// queue of the next node begins later by the golden section of a turn.
 func (c class) phased(node uint32) class {
 	part := float64(node*0x9e3779b1) / (1 << 32)
 	ticks := float64(c.bufferTicks) + part*leastBurst/float64(c.rate)*1e9/tickNS
@@ -102,34 +100,33 @@ func (c class) phased(node uint32) class {
 	return c
 }
 
-// usualShare is the part of HTB's bytes that are IP's, as long as no packet has
-// been seen.
+// usualShare is the part of HTB's bytes that are IP bytes, until packets have been measured.
 const usualShare = float64(usualPacket) / (usualPacket + linkHeader)
 
-// mix is what a node's traffic consists of, as measured between two looks.
+// mix describes the packets of a node's traffic, as measured between two looks.
 type mix struct {
 	at     time.Time
 	last   bpf.Inflow
-	share  float64 // of IP in the queue's bytes
-	packet float64 // IP bytes of one
+	share  float64 // the part of the queue's bytes that are IP bytes
+	packet float64 // mean IP bytes of a packet
 	aside  uint64  // bytes per second beside the queue
 }
 
-// freshMix is that of a node of which nothing has come yet.
+// freshMix returns the mix of a node whose traffic has not been measured yet.
 func freshMix() mix { return mix{at: time.Now(), share: usualShare, packet: usualPacket} }
 
-// on is the part of the queue's bytes that count on a line which carries more than IP bytes: 1 or
-// more of them.
+// on returns the number of bytes that count on a line for each byte of the queue. It may be 1 or more if the line
+// carries more than IP bytes.
 func (m *mix) on(l enforce.Line) float64 {
 	return m.share * m.perByte(l)
 }
 
-// inside is the rate of a class in IP bytes per second, 1 at least.
+// inside returns the rate of a class in IP bytes per second, 1 at least.
 func (m *mix) inside(c class) uint64 {
 	return uint64(max(float64(c.rate)*m.share, 1))
 }
 
-// perByte is what counts on a line of a byte of IP's, in the mean.
+// perByte returns the mean number of bytes that count on a line for one IP byte.
 func (m *mix) perByte(l enforce.Line) float64 {
 	if l == (enforce.Line{}) {
 		return 1
@@ -137,8 +134,8 @@ func (m *mix) perByte(l enforce.Line) float64 {
 	return lineBytes(l, m.packet) / m.packet
 }
 
-// lineBytes is what a line carries for a packet of so many IP bytes; of packets whose mean that
-// is, half a cell is empty in the mean.
+// lineBytes returns the bytes that a line carries for a packet of this number of IP bytes. The number may also be the
+// mean of packets whose sizes differ. The last cells of such packets are half empty in the mean.
 func lineBytes(l enforce.Line, packet float64) float64 {
 	const payload, cell = 48, 53
 	at := max(packet+float64(l.OverheadBytes), float64(l.LeastBytes))
@@ -148,10 +145,10 @@ func lineBytes(l enforce.Line, packet float64) float64 {
 	return at
 }
 
-// leastMeasured is how much has to have come through for its mix to count.
+// leastMeasured is the number of the queue's bytes that update needs to measure a mix.
 const leastMeasured = 64 << 10
 
-// update learns from the counters as they are now.
+// update measures the mix, from the difference of the present counters and the last ones.
 func (m *mix) update(now bpf.Inflow, at time.Time) {
 	link := now.LinkBytes - m.last.LinkBytes
 	span := at.Sub(m.at)
@@ -170,7 +167,7 @@ func (m *mix) update(now bpf.Inflow, at time.Time) {
 	m.at, m.last = at, now
 }
 
-// differs says whether a class is worth being told anew.
+// differs reports whether a class differs so much from the one that HTB has that setting it again is worthwhile.
 func (c class) differs(from class) bool {
 	if c.queueBytes < from.queueBytes/2+1 {
 		return true

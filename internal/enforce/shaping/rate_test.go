@@ -50,7 +50,7 @@ func TestClassOf(t *testing.T) {
 	}
 }
 
-// What HTB counts of a packet beside IP follows from the packets that come.
+// TestMix checks that the packets that pass determine the share of IP bytes in the bytes that HTB counts.
 func TestMix(t *testing.T) {
 	begin := time.Now()
 	m := mix{at: begin, share: usualShare}
@@ -58,7 +58,7 @@ func TestMix(t *testing.T) {
 	if m.share != usualShare {
 		t.Errorf("a single packet counts: %v", m.share)
 	}
-	// 1000 packets of 228 bytes, and 40 kB beside the queue
+	// 1000 packets of 228 bytes pass through the queue, and 40 kB pass beside it.
 	m.update(bpf.Inflow{Bytes: 228e3 + 40e3, LinkBytes: 242e3, AsideBytes: 40e3}, begin.Add(2*time.Second))
 	if want := 228.0 / 242; math.Abs(m.share-want) > 1e-9 || m.aside != 20e3 {
 		t.Errorf("share %v, want %v; aside %d, want 20000", m.share, want, m.aside)
@@ -68,8 +68,8 @@ func TestMix(t *testing.T) {
 	}
 }
 
-// Slow sockets' queues begin at different times, spread over one turn; fast ones at
-// once, as good as.
+// TestPhased checks that the queues of slow sockets begin at different times, spread over one turn. The queues of fast
+// sockets begin at almost the same time.
 func TestPhased(t *testing.T) {
 	c := classOf(3000, 0, usualShare, 0)
 	var parts [4]int

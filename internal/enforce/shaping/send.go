@@ -11,20 +11,20 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// What is sent and is no TCP goes by a pair of devices of its own, in each network
-// namespace from the moment when a limited program there first sends more of it
-// than its share. Before that, pacing charges it and holds nothing.
+// Non-TCP egress goes through a pair of devices of its own. A network namespace gets the pair when a limited program
+// there first sends more non-TCP egress than its share. Before that, enforce/pacing charges the packets, and queues
+// none.
 
-// outgoing is a node that limits what is sent.
+// outgoing is a node that limits egress.
 type outgoing struct {
 	spec  enforce.NodeSpec
 	share share
-	began uint64             // rate of its class in a place that is new, in IP bytes per second
-	rates map[uint64]float64 // what each child may send in a place
-	times float64            // what the limit is of what it was before; 0 = there was no such one
+	began uint64             // rate of its class in a new per-namespace queue, in IP bytes per second
+	rates map[uint64]float64 // by child: rate of its class in a per-namespace queue, in IP bytes per second
+	times float64            // new ceiling / previous ceiling; 0 if the node had none, or one in another direction
 }
 
-// by is in which direction a node limits what is sent: that of its lower ceiling.
+// by returns DirectionUp or DirectionTotal, whichever ceiling is lower. The lower one limits the node's egress.
 func (n *outgoing) by() uint32 {
 	if up := directionCeiling(n.spec, enforce.Up); up == 0 || upCeiling(n.spec) < up {
 		return bpf.DirectionTotal
@@ -32,31 +32,31 @@ func (n *outgoing) by() uint32 {
 	return bpf.DirectionUp
 }
 
-// sender is what exists while there are queues for what is sent: in each network
-// namespace in which a limited program has sent more than its share.
+// sender is the state that exists while there are queues for non-TCP egress. Each network namespace in which a
+// limited program has sent more than its share has one.
 type sender struct {
 	log     *slog.Logger
 	obj     *bpf.Sending
 	base    *bpf.Object
-	alias   string // of its devices
-	home    uint32 // the daemon's namespace
+	alias   string // alias of all its devices
+	home    uint32 // namespace of the daemon
 	nodes   map[uint32]*outgoing
-	places  map[uint32]*sendPlace // by namespace
-	failed  map[uint32]time.Time  // when one could not be made there
+	places  map[uint32]*sendPlace // queues by namespace
+	failed  map[uint32]time.Time  // by namespace: when no queue could be made there
 	slots   slots
-	changed func(*sendPlace)    // devices came or went, or were left
-	beside  func(uint32) *place // who else uses a namespace's devices, if anybody
-	renew   func() error        // sockets are to find out which queues there are
-	turnUp  time.Duration       // bounds a look at devices: see turn
-	expect  func() error        // a queue will take packets
-	refused uint64              // network namespaces: their owner has too many
-	follows bool                // something looks at the shares
+	changed func(*sendPlace)    // called when devices came or went, or were left over
+	beside  func(uint32) *place // returns the ingress state that uses the same devices, or nil
+	renew   func() error        // makes sockets ask again which queues there are
+	turnUp  time.Duration       // bounds the time of one look at devices: see turn
+	expect  func() error        // called before a queue may take packets
+	refused uint64              // network namespaces without queues, as their owner has too many
+	follows bool                // a goroutine follows the shares
 	buffers buffers
 	short   short
-	stop    chan struct{} // ends that
+	stop    chan struct{} // ends that goroutine
 }
 
-// upCeiling is the rate of a node on what is sent, up or in total; 0 is none.
+// upCeiling returns the lowest ceiling of a node that concerns egress, up or in total; 0 = none.
 func upCeiling(spec enforce.NodeSpec) (rate uint64) {
 	for _, limits := range spec.Ceilings {
 		for _, d := range []enforce.Direction{enforce.Up, enforce.Total} {
@@ -68,13 +68,13 @@ func upCeiling(spec enforce.NodeSpec) (rate uint64) {
 	return rate
 }
 
-// newSender learns which places an earlier process left, for the loaded programs.
-// After an error the programs are closed.
+// newSender makes the state for the loaded programs. It takes over the per-namespace queues that an earlier process
+// left. After an error it closes the programs.
 func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	s := &sender{
 		log: k.log, base: k.Object(), obj: obj, alias: k.alias, nodes: map[uint32]*outgoing{},
 		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
-		buffers: buffers{some: true}, // an earlier process may have set some
+		buffers: buffers{some: true}, // an earlier process may have made some smaller
 		beside:  k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) }, turnUp: k.turnUp,
 	}
 	s.short.quiet = shortLooks
@@ -93,13 +93,12 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 }
 
 const (
-	// A sender waits when its socket's buffer is full, so the queue has room for
-	// the buffers of a few dozen sockets of a program; nothing is in it longer for
-	// that.
+	// sendQueue is the size of a class's queue in bytes. A sender waits when its socket's buffer is full, so the queue
+	// holds the buffers of a few dozen sockets of a program. This size makes no packet wait longer.
 	sendQueue = 16 << 20
-	// What HTB lets through at once, late: more is uneven.
+	// sendBurst is the unused time that HTB makes up for at once. A longer one would make departures uneven.
 	sendBurst = 2 * time.Millisecond
-	// When queues could not be made, they are tried again so much later.
+	// sendRetry is the pause after a failure to make a queue.
 	sendRetry = time.Minute
 )
 
@@ -107,16 +106,16 @@ func sendClass(rate uint64, linkShare float64) class {
 	return classOf(rate, uint64(sendBurst), linkShare, 0)
 }
 
-// know notes a node that limits what is sent.
+// know records a node that limits egress.
 func (s *sender) know(spec enforce.NodeSpec) *outgoing {
 	n := s.nodes[spec.ID]
 	if n == nil {
 		n = &outgoing{}
 	}
 	before, was := upCeiling(n.spec), n.by()
-	// TCP may want its half at once; the first look is soon.
+	// A new class gets half of the limit, since TCP may want the other half at once. The first sample comes soon.
 	n.spec, n.began, n.rates, n.times = spec, max(upCeiling(spec)/2, 1), nil, 0
-	if before != 0 && n.by() == was { // who shares it is known
+	if before != 0 && n.by() == was { // the same clock holds, and its shares are known
 		n.times = float64(upCeiling(spec)) / float64(before)
 	} else {
 		n.share = share{}
@@ -125,7 +124,7 @@ func (s *sender) know(spec enforce.NodeSpec) *outgoing {
 	return n
 }
 
-// set makes room for a node's packets, or changes its rate.
+// set makes the node's class in each per-namespace queue, or changes its rate.
 func (s *sender) set(spec enforce.NodeSpec) error {
 	n := s.know(spec)
 	var errs []error
@@ -135,8 +134,8 @@ func (s *sender) set(spec enforce.NodeSpec) error {
 	return errors.Join(errs...)
 }
 
-// release lets what waits of a node go, which is limited no more; discard removes
-// what set made. The node has to be off the packets' way already.
+// release forgets a node that limits egress no more, and lets its backlog leave. discard then removes what set made.
+// The datapath must no longer send packets to the node.
 func (s *sender) release(id uint32) error {
 	delete(s.nodes, id)
 	var errs []error
@@ -146,10 +145,10 @@ func (s *sender) release(id uint32) error {
 	return errors.Join(append(errs, s.releaseBuffers())...)
 }
 
-// waiting counts the packets that wait of a node.
+// waiting counts the packets of a node in all queues.
 func (s *sender) waiting(id uint32) (packets uint32) {
 	for _, p := range s.places {
-		n, _ := p.waiting(id) // what cannot be asked has gone
+		n, _ := p.waiting(id) // classes that cannot be listed have gone
 		packets += n
 	}
 	return packets
@@ -163,7 +162,7 @@ func (s *sender) discard(id uint32) error {
 	return errors.Join(errs...)
 }
 
-// close leaves everything as it is for a successor.
+// close leaves everything in the kernel for a successor.
 func (s *sender) close() error {
 	close(s.stop)
 	var errs []error
@@ -173,7 +172,7 @@ func (s *sender) close() error {
 	return errors.Join(append(errs, s.obj.Close())...)
 }
 
-// remove leaves nothing.
+// remove removes everything.
 func (s *sender) remove() error {
 	close(s.stop)
 	var errs []error
@@ -183,7 +182,7 @@ func (s *sender) remove() error {
 	return errors.Join(append(errs, s.obj.Remove())...)
 }
 
-// awaitDatagrams makes a queue where a limited socket needs one.
+// awaitDatagrams makes a queue in each network namespace where a limited socket needs one.
 func (k *Kernel) awaitDatagrams() {
 	for {
 		var wanted bpf.QueueWanted
@@ -200,7 +199,7 @@ func (k *Kernel) awaitDatagrams() {
 		}
 		k.log.Warn("what is no TCP has no queue: what is too much of it is dropped", "netns", wanted.Netns, "err", err)
 		if k.sends() {
-			continue // elsewhere there may be
+			continue // another namespace may get a queue
 		}
 		select {
 		case <-k.stop:
@@ -210,15 +209,15 @@ func (k *Kernel) awaitDatagrams() {
 	}
 }
 
-// sends says whether what queues need is loaded.
+// sends reports whether the programs that queues need are loaded.
 func (k *Kernel) sends() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.send != nil
 }
 
-// startSending makes a queue where it is wanted, for the limits that stand, or
-// takes over what an earlier process left.
+// startSending makes a queue in the network namespace that wants one, if limits on egress are in force. If wanted is
+// nil, it takes over the queues that an earlier process left.
 func (k *Kernel) startSending(wanted *bpf.QueueWanted) error {
 	if k.closed {
 		return nil
@@ -236,7 +235,7 @@ func (k *Kernel) startSending(wanted *bpf.QueueWanted) error {
 	return k.settleSending()
 }
 
-// loadSending loads what queues need, if a limit needs them or always.
+// loadSending loads the programs that queues need, if a limit on egress is in force or always is true.
 func (k *Kernel) loadSending(always bool) error {
 	specs, err := k.Nodes()
 	if err != nil {
@@ -244,7 +243,7 @@ func (k *Kernel) loadSending(always bool) error {
 	}
 	limits := func(spec enforce.NodeSpec) bool { return upCeiling(spec) != 0 }
 	if !always && !slices.ContainsFunc(specs, limits) {
-		return nil // they have been lifted meanwhile
+		return nil // the limits have been lifted meanwhile
 	}
 	obj, err := k.sendingObject()
 	if err != nil {
@@ -269,8 +268,8 @@ func (k *Kernel) loadSending(always bool) error {
 	return nil
 }
 
-// settleSending has the queues used and looked after while limits need them, or
-// removes all.
+// settleSending has the queues used, and their rates kept at the shares, while limits need queues. Without such limits
+// it removes everything.
 func (k *Kernel) settleSending() error {
 	s := k.send
 	if s == nil {
@@ -278,7 +277,7 @@ func (k *Kernel) settleSending() error {
 	}
 	if len(s.nodes) == 0 {
 		if k.draining() {
-			return nil // it is called again then
+			return nil // endDrains calls settleSending again
 		}
 		k.send = nil
 		err := errors.Join(k.SetQueues(false), s.remove())
@@ -320,7 +319,7 @@ func (k *Kernel) sendDevicesChanged(p *sendPlace) {
 	}
 }
 
-// receiving is a namespace as a place for what comes in, nil if it is none.
+// receiving returns the ingress state of a network namespace, nil if it has none.
 func (k *Kernel) receiving(ns uint32) *place {
 	if k.on == nil {
 		return nil
@@ -328,7 +327,7 @@ func (k *Kernel) receiving(ns uint32) *place {
 	return k.on.places[ns]
 }
 
-// sendingAt is a namespace as a place for what is sent and queued, nil if it is none.
+// sendingAt returns the queue for non-TCP egress of a network namespace, nil if it has none.
 func (k *Kernel) sendingAt(ns uint32) *sendPlace {
 	if k.send == nil {
 		return nil
@@ -336,7 +335,7 @@ func (k *Kernel) sendingAt(ns uint32) *sendPlace {
 	return k.send.places[ns]
 }
 
-// setSending sets a node's class, or takes it away: after the limit has been changed.
+// setSending sets a node's egress classes, or ends them. The limit has been changed in the kernel's maps already.
 func (k *Kernel) setSending(spec enforce.NodeSpec) error {
 	switch {
 	case k.send == nil:
@@ -355,16 +354,16 @@ func (k *Kernel) sendsNoMore(id uint32) error {
 	return k.send.release(id)
 }
 
-// downSending removes all of it: the limits are lifted already.
+// downSending removes all queues for non-TCP egress. The limits are lifted already.
 func (k *Kernel) downSending() error {
 	s := k.send
 	if s == nil {
 		return nil
 	}
 	k.send = nil
-	s.renew = func() error { return nil } // nothing is judged any more
+	s.renew = func() error { return nil } // without limits no socket needs a queue
 	var errs []error
-	for id := range s.nodes { // all at a time
+	for id := range s.nodes { // the backlogs of all nodes leave at the same time
 		for _, p := range s.places {
 			errs = append(errs, p.empty(id))
 		}

@@ -10,32 +10,33 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// What a node with a bound (enforce.NodeSpec.BacklogNS) sends waits for that long at most: the FIFO of each lane
-// takes what the lane sends in that time, and drops what comes beyond. Senders wait before that by their buffers
-// (send_buffer.go), which are kept smaller than what their lane takes.
+// A node may have a bound (enforce.NodeSpec.BacklogNS) for the time that its non-TCP egress waits. The FIFO of each
+// per-program class takes the bytes that the class sends in that time, and drops all beyond. Send buffers
+// (send_buffer.go) are kept smaller than that FIFO, so that senders wait before anything is dropped.
 
 const (
-	// backlogHeld is how long a lane stays as long as a higher rate has allowed, twice at most, and at least the
-	// time of backlogPackets: adapt sends hardly anything for a moment now and then, at which nothing is to be lost.
+	// backlogHeld is a period. A queue keeps the length that a higher rate has allowed for one to two periods. A period
+	// lasts at least as long as backlogPackets packets take. Adaptation lets hardly anything leave for a moment now and
+	// then, and such a moment must not cost packets.
 	backlogHeld    = time.Second
 	backlogPackets = 8
-	// backlogNear is what part of its length a lane has to differ by to be told.
+	// A bound that changes by less than 1/backlogNear of the present one is not set again.
 	backlogNear = 8
 )
 
-// backlog is the bound of what waits in a lane.
+// backlog is the bound of the queue of one per-program class.
 type backlog struct {
-	bytes  uint32 // as the kernel was told, 0 = sendQueue
+	bytes  uint32 // the bound that the kernel has, 0 = sendQueue
 	recent recentRate
 }
 
-// recentRate is the highest that a rate was of late.
+// recentRate is the highest recent value of a rate.
 type recentRate struct {
-	before, now float64 // in the period before, and in this one
+	before, now float64 // highest in the previous period, and in this one
 	since       time.Time
 }
 
-// most takes the present rate in bytes/s, and returns the highest.
+// most takes the present rate in bytes/s, and returns the highest recent one.
 func (r *recentRate) most(rate float64, now time.Time) float64 {
 	rate = max(rate, 1)
 	period := max(backlogHeld, time.Duration(backlogPackets*usualPacket/max(r.before, r.now, rate)*1e9))
@@ -46,19 +47,19 @@ func (r *recentRate) most(rate float64, now time.Time) float64 {
 	return max(r.before, r.now)
 }
 
-// backlogBytes is how much a lane takes that sends at a rate, in bytes as the queue counts them, of which share are
-// IP's. Two full packets always fit, and one of the largest (quantum), and two of the largest datagrams: what is in
-// fragments arrives as a whole or not at all.
+// backlogBytes returns how much the queue of a class takes that sends at a rate. The result is in bytes as the queue
+// counts them; share is the part of these that are IP bytes. Two full packets always fit, one of the largest packets
+// (quantum), and two of the largest datagrams. A datagram in fragments arrives as a whole or not at all.
 func backlogBytes(rate float64, most time.Duration, share float64, quantum, datagram uint32) uint32 {
 	least := max(2*(usualPacket+linkHeader), float64(quantum), 2*(float64(datagram)/share+linkHeader))
 	return uint32(math.Ceil(min(max(rate*most.Seconds()/share, least), sendQueue)))
 }
 
-// laneRates is how fast each lane sends while something waits in it, in IP bytes/s. One that nobody uses counts as
-// one more beside those that are used.
+// laneRates returns how fast each per-program class sends while it has a backlog, in IP bytes/s. An unused class counts
+// as one more besides the used ones.
 func (o *outlet) laneRates(n *outgoing) (rates [lanes]float64) {
 	limit := float64(upCeiling(n.spec))
-	if o.lanes == 0 { // one is all that there is
+	if o.lanes == 0 { // all programs share one class
 		rates[0] = limit
 		return rates
 	}
@@ -83,7 +84,7 @@ func (o *outlet) laneRates(n *outgoing) (rates [lanes]float64) {
 	return rates
 }
 
-// bound is what each lane of a node takes from now on; 0 = as much as those without a bound.
+// bound returns the bound of each per-program class of a node from now on. A 0 means sendQueue.
 func (o *outlet) bound(n *outgoing, now time.Time) (bytes [lanes]uint32) {
 	if o.backlogNS = n.spec.BacklogNS; o.backlogNS == 0 {
 		return bytes
@@ -95,7 +96,7 @@ func (o *outlet) bound(n *outgoing, now time.Time) (bytes [lanes]uint32) {
 	return bytes
 }
 
-// queueOf is how many bytes a lane takes, as it is to be told.
+// queueOf returns how many bytes the queue of a per-program class should take.
 func (o *outlet) queueOf(i int) uint32 {
 	if bytes := o.backlog[i].bytes; bytes != 0 {
 		return bytes
@@ -103,7 +104,7 @@ func (o *outlet) queueOf(i int) uint32 {
 	return sendQueue
 }
 
-// differsFrom says whether a bound is worth being told anew.
+// differsFrom reports whether a new bound differs enough to be set.
 func (b *backlog) differsFrom(bytes uint32) bool {
 	if b.bytes == 0 || bytes == 0 {
 		return b.bytes != bytes
@@ -111,15 +112,17 @@ func (b *backlog) differsFrom(bytes uint32) bool {
 	return max(bytes, b.bytes)-min(bytes, b.bytes) > b.bytes/backlogNear
 }
 
-// boundLanes has the lanes of a node take as much as they may.
+// boundLanes sets the queues of a node's per-program classes whose bounds have changed.
 func (p *sendPlace) boundLanes(id uint32, o *outlet, n *outgoing, now time.Time) error {
 	var changed []int
 	bytes, minors := o.bound(n, now), o.minors(id)
+	was := o.backlog
 	for i := range minors {
 		if b := &o.backlog[i]; b.differsFrom(bytes[i]) {
 			b.bytes, changed = bytes[i], append(changed, i)
 		}
 	}
+	o.unbounded = false
 	if len(changed) == 0 {
 		return nil
 	}
@@ -127,7 +130,7 @@ func (p *sendPlace) boundLanes(id uint32, o *outlet, n *outgoing, now time.Time)
 		var errs []error
 		for _, i := range changed {
 			if err := p.pair.setQueue(minors[i], o.queueOf(i)); err != nil {
-				o.backlog[i].bytes = 0 // it is told again
+				o.backlog[i].bytes, o.unbounded = was[i].bytes, true // the next call sets the bound again
 				errs = append(errs, fmt.Errorf("bound what waits of node %d: %w", id, err))
 			}
 		}
@@ -135,8 +138,8 @@ func (p *sendPlace) boundLanes(id uint32, o *outlet, n *outgoing, now time.Time)
 	})
 }
 
-// boundAnew does so if the bound is another than it was. The node gets its lanes at once, since else the first
-// program would fill that of all.
+// boundAnew calls boundLanes if the bound of the node has changed. A node with a bound gets per-program classes at
+// once. Otherwise the first program would fill the class that all programs share.
 func (p *sendPlace) boundAnew(id uint32, o *outlet, n *outgoing) error {
 	if n.spec.BacklogNS != 0 && o.lanes == 0 && !o.unlaned && n.spec.Kind != enforce.KindSocket {
 		if err := p.giveLanes(id, o); err != nil {
@@ -149,16 +152,13 @@ func (p *sendPlace) boundAnew(id uint32, o *outlet, n *outgoing) error {
 	return p.boundLanes(id, o, n, time.Now())
 }
 
-// boundBacklogs does so for all nodes that have a bound, also where nothing is sent now: a flood may begin.
+// boundBacklogs calls boundLanes for all nodes with a bound, also where nothing is sent now: a flood may begin.
 func (s *sender) boundBacklogs() error {
 	now := time.Now()
 	var errs []error
 	for id, n := range s.nodes {
-		if n.spec.BacklogNS == 0 {
-			continue
-		}
 		for _, p := range s.places {
-			if o := p.outlets[id]; o != nil {
+			if o := p.outlets[id]; o != nil && (n.spec.BacklogNS != 0 || o.unbounded) {
 				errs = append(errs, p.boundLanes(id, o, n, now))
 			}
 		}
@@ -166,7 +166,7 @@ func (s *sender) boundBacklogs() error {
 	return errors.Join(errs...)
 }
 
-// noteLargest learns how large the datagrams are of a socket of which something waits.
+// noteLargest records the largest datagram of a socket, for each node with a bound on the socket's path.
 func (s *sender) noteLargest(r *bpf.BufferRecord) {
 	for _, h := range r.Hops {
 		if o := s.outletAt(r.Netns, h.Node); o != nil && o.backlogNS != 0 {
@@ -175,11 +175,11 @@ func (s *sender) noteLargest(r *bpf.BufferRecord) {
 	}
 }
 
-// lostSome reports whether something of a socket was dropped in a queue, and so its sender did not wait: that is
-// still in the count of what waits.
+// lostSome reports whether a queue dropped packets of a socket, so that its sender did not wait. QueuedBytes still
+// counts the dropped packets.
 func lostSome(r *bpf.BufferRecord) bool { return r.QueuedBytes/2 > r.UsedBytes }
 
-// outletAt is a node's class in a network namespace, nil if it has none there.
+// outletAt returns a node's class in a network namespace, nil if it has none there.
 func (s *sender) outletAt(netns, node uint32) *outlet {
 	if p := s.places[netns]; p != nil {
 		return p.outlets[node]
@@ -187,7 +187,7 @@ func (s *sender) outletAt(netns, node uint32) *outlet {
 	return nil
 }
 
-// shareAt is the part of IP's in the bytes that wait there.
+// shareAt returns the part of IP bytes in the bytes that the queue of a node there counts.
 func (s *sender) shareAt(netns, node uint32) float64 {
 	if o := s.outletAt(netns, node); o != nil {
 		return o.mix.share
@@ -195,9 +195,9 @@ func (s *sender) shareAt(netns, node uint32) float64 {
 	return usualShare
 }
 
-// roomIn is what a socket may have waiting of a node that has a bound, among some of the same program, in IP bytes:
-// half a packet less than those that fit, since a sender waits when its buffer is full and not when the next does not
-// fit. Were there more, its datagrams would be dropped, and it would not wait.
+// roomIn returns how many IP bytes one socket may have in the queue of a node with a bound, where several sockets of a
+// program share it. The result is half a packet less than the packets that fit. A sender waits when its buffer is full,
+// not when its next packet does not fit. With a larger buffer its datagrams would be dropped, and it would not wait.
 func roomIn(rate float64, most time.Duration, share float64, sockets int, packet uint32) float64 {
 	if packet == 0 {
 		packet = usualPacket

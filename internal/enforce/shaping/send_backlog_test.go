@@ -34,8 +34,8 @@ func TestBacklogBytes(t *testing.T) {
 	}
 }
 
-// A lane becomes longer at once, and shorter when its rate has been lower for a while: not for a moment in which
-// hardly anything is sent.
+// TestRecentRate checks that a queue becomes longer at once, and shorter after its rate has been lower for a while. It
+// does not become shorter for a moment in which hardly anything is sent.
 func TestRecentRate(t *testing.T) {
 	var r recentRate
 	at := time.Now()
@@ -58,7 +58,7 @@ func TestRecentRate(t *testing.T) {
 	after(backlogHeld-shareLook, 20e3, 200e3)
 	after(shareLook, 20e3, 20e3)
 	after(shareLook, 21e3, 21e3)
-	// Of a slow one a moment is as long as some packets take.
+	// At a low rate, a moment is as long as some packets take.
 	r = recentRate{}
 	after(0, 3000, 3000)
 	after(2*time.Second, 300, 3000)
@@ -66,7 +66,8 @@ func TestRecentRate(t *testing.T) {
 	after(4*time.Second, 300, 300)
 }
 
-// What is due to each that sends is what its lane is long for, of who does not it is as much as one more would have.
+// TestBacklogRates checks the rates for which queues are sized. A program that sends has the rate that it is due. An
+// unused class has the rate that one more program would have.
 func TestBacklogRates(t *testing.T) {
 	spec := enforce.NodeSpec{ID: 5}
 	spec.Ceilings[enforce.OwnerAdmin][enforce.Up].BytesPerSec = 90_000
@@ -90,14 +91,14 @@ func TestBacklogRates(t *testing.T) {
 	}
 }
 
-// bounded is a node that may send so fast, with a bound.
+// bounded returns a node with a limit on egress, and with a bound for its backlog.
 func bounded(rate uint64, most time.Duration) *outgoing {
 	spec := enforce.NodeSpec{ID: 5, BacklogNS: uint64(most)}
 	spec.Ceilings[enforce.OwnerAdmin][enforce.Up].BytesPerSec = rate
 	return &outgoing{spec: spec}
 }
 
-// The bound follows the rate, is told where it has changed, and ends.
+// TestBoundFollowsTheRate checks that the bound follows the rate, is set only where it has changed enough, and ends.
 func TestBoundFollowsTheRate(t *testing.T) {
 	o, at := &outlet{mix: mix{share: 1}, quantum: leastQuantum, lanes: bpf.LaneOwn}, time.Now()
 	look := func(after time.Duration, n *outgoing) (told bool) {
@@ -136,15 +137,15 @@ func TestBoundFollowsTheRate(t *testing.T) {
 	}
 }
 
-// A sender has to wait by its buffer before anything of it is dropped: what the buffer takes fits into its lane, up to
-// the packet by which it is full.
+// TestBufferFitsTheBound checks that a sender waits because of its buffer before its packets are dropped. The packets
+// that the buffer takes fit into the queue of its class, including the packet that makes the buffer full.
 func TestBufferFitsTheBound(t *testing.T) {
 	const packet, truesize = 1428, 2304
 	for _, c := range []struct {
 		rate    uint64
 		most    time.Duration
 		sockets int
-		packets int // that the lane takes for each socket
+		packets int // packets that the queue takes for each socket
 	}{
 		{3500, time.Second, 1, 2},
 		{5000, time.Second, 1, 3},
@@ -165,7 +166,7 @@ func TestBufferFitsTheBound(t *testing.T) {
 			t.Errorf("%+v: %d packets fit into the lane", c, fit)
 		}
 	}
-	// Who never waited, since what is too much was dropped.
+	// The sender never waited, since packets beyond the bound were dropped.
 	r := bpf.BufferRecord{SizeBytes: 212992, UsedBytes: 4608, QueuedBytes: 1 << 20}
 	if !bufferDiffers(&r, 4608) {
 		t.Error("a sender whose datagrams are dropped goes on")
@@ -180,7 +181,7 @@ func TestBufferFitsTheBound(t *testing.T) {
 	}
 }
 
-// A flood waits for as long as its bound says, from the first datagram on.
+// TestSentBacklog checks that packets of a flood wait no longer than the bound allows, from the first datagram on.
 func TestSentBacklog(t *testing.T) {
 	const limit = 20e3
 	testutil.RequireRoot(t)
@@ -201,7 +202,7 @@ func TestSentBacklog(t *testing.T) {
 	for _, wait := range s.waits {
 		longest = max(longest, wait)
 	}
-	// In a call the sender waits for room, for about a packet.
+	// The sender also waits in the call, until about a packet has room.
 	t.Logf("%d datagrams, that waited %v at most", len(s.waits), longest)
 	if longest > patient(1700*time.Millisecond) {
 		t.Errorf("a datagram has waited %v", longest)

@@ -15,37 +15,37 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// What waits of a socket is what its send buffer holds: two seconds at 64 KB/s. So
-// the buffers of those that send more than their share are kept in proportion to
-// that. No hook may do so for every kind of socket, the daemon can, by the process
-// that has it. What the program had is kept beside the socket, is what the program
-// reads, and is given back with the limit.
+// The backlog of a socket is what its send buffer holds: two seconds at 64 KB/s. The daemon therefore keeps the buffers
+// of sockets that send more than their share in proportion to that share. No hook may do that for every kind of
+// socket. The daemon can, through the process that has the socket. The program's own size is stored with the socket.
+// The program reads that size, and the socket gets it back when the limit ends.
 
 const (
-	// bufferTime is how much of its share a socket may have waiting.
+	// bufferTime is the queueing delay of a socket's packets, at its share, that a buffer allows.
 	bufferTime = 100 * time.Millisecond
-	// A sender is woken when half of its buffer is free: with fewer packets it
-	// would come too late. Datagrams in parts fail where they do not fit.
+	// A buffer takes leastPackets at least. The kernel wakes a sender when half of its buffer is free. With fewer
+	// packets the sender would come too late. A buffer for datagrams in fragments takes leastDatagrams at least. Such
+	// a datagram fails if it does not fit.
 	leastPackets, leastDatagrams = 4.5, 2
-	wholePacket                  = 2000 // larger ones are in parts
-	// Memory that a byte takes, before it is known, and bounds of that.
+	wholePacket                  = 2000 // bytes; larger datagrams are in fragments
+	// Bytes of memory that each byte in a buffer takes: the usual number, until it is measured, and its bounds.
 	usualMemory, leastMemory, mostMemory = 2.0, 1.0, 16.0
-	leastBuffer                          = 4608 // the kernel's
-	// Pauses between two looks: after one that has changed something, doubled
-	// while none does.
+	leastBuffer                          = 4608 // the kernel's own least size
+	// bufferPause is the pause between two samples after one that has changed a buffer. The pause doubles while samples
+	// change nothing, up to mostBufferPause.
 	bufferPause, mostBufferPause = 300 * time.Millisecond, 2 * time.Second
-	// Looks last so long a part of the time at most.
+	// Samples take at most 1/bufferPart of the time.
 	bufferPart = 20
 )
 
-// buffers is what was seen of the sockets' send buffers.
+// buffers is the state of the sampling of sockets' send buffers.
 type buffers struct {
-	some  bool      // some may be kept small
-	next  time.Time // when to look again
+	some  bool      // some sockets may have a small buffer
+	next  time.Time // time of the next sample
 	pause time.Duration
 }
 
-// sharers counts the sockets of which something waits, by where and whose they are.
+// sharers counts the sockets that have packets in a queue, by network namespace, node and child.
 type sharers map[sharer]int
 
 type sharer struct {
@@ -69,8 +69,8 @@ func sharersOf(list []bpf.BufferRecord) sharers {
 	return out
 }
 
-// bufferFor is the buffer that a socket should have, 0 = its own: what it may send
-// in bufferTime.
+// bufferFor returns the size of the buffer that a socket should have. A buffer takes what its socket may send in
+// bufferTime. A 0 stands for the program's own size.
 func (s *sender) bufferFor(r *bpf.BufferRecord, among sharers) uint32 {
 	rate, room := math.Inf(1), math.Inf(1)
 	for _, h := range r.Hops {
@@ -91,7 +91,7 @@ func (s *sender) bufferFor(r *bpf.BufferRecord, among sharers) uint32 {
 	if math.IsInf(rate, 1) {
 		return 0
 	}
-	memory, inRoom := usualMemory, leastMemory // until it is known: of too large a buffer some would be dropped
+	memory, inRoom := usualMemory, leastMemory // until measured: too large a buffer would cost packets
 	if r.QueuedBytes > 0 && !lostSome(r) {
 		memory = min(max(float64(r.UsedBytes)/float64(r.QueuedBytes), leastMemory), mostMemory)
 		inRoom = memory
@@ -111,10 +111,10 @@ func (s *sender) bufferFor(r *bpf.BufferRecord, among sharers) uint32 {
 	return uint32(want)
 }
 
-// bufferDiffers says whether a socket's buffer is worth being changed.
+// bufferDiffers reports whether a socket's buffer differs enough to be changed.
 func bufferDiffers(r *bpf.BufferRecord, want uint32) bool {
 	switch {
-	case r.OwnBytes == 0: // it need not wait in what is larger
+	case r.OwnBytes == 0: // a large buffer does no harm while it holds little
 		return want != 0 && (r.UsedBytes > want+want/2 || lostSome(r))
 	case want == 0:
 		return true
@@ -122,8 +122,7 @@ func bufferDiffers(r *bpf.BufferRecord, want uint32) bool {
 	return math.Abs(float64(want)-float64(r.SizeBytes)) > float64(r.SizeBytes)/4
 }
 
-// keepBuffers looks after buffers if some are too large, and now and then while some
-// are kept small.
+// keepBuffers sets the buffers if packets wait too long in some, and from time to time while some are small.
 func (s *sender) keepBuffers(tooLong bool) error {
 	now := time.Now()
 	if !tooLong && !s.buffers.some || now.Before(s.buffers.next) {
@@ -138,8 +137,8 @@ func (s *sender) keepBuffers(tooLong bool) error {
 	return err
 }
 
-// setBuffers gives every socket of which something waits the buffer that it should
-// have, and its own to those that no limit concerns any more.
+// setBuffers gives every socket that has packets in a queue the buffer that it should have. A socket that no limit
+// concerns any more gets its own size back.
 func (s *sender) setBuffers() (changed bool, err error) {
 	list, err := s.obj.ListBuffers()
 	if err != nil {
@@ -169,8 +168,8 @@ func (s *sender) setBuffers() (changed bool, err error) {
 	return changed, errors.Join(append(errs, s.followShort(small))...)
 }
 
-// setBuffer sets the buffer of a socket, 0 = as it was. One that no process has, or
-// of one that may not be looked into, stays as it is.
+// setBuffer sets the buffer of a socket; with want = 0 the socket gets its own size back. The buffer stays as it is if
+// no process has the socket, or if netnice may not look into that process.
 func (s *sender) setBuffer(f *finder, r *bpf.BufferRecord, want uint32) (done bool, err error) {
 	fd := f.open(r.Tgid, r.Inode, want == 0)
 	if fd < 0 {
@@ -193,18 +192,18 @@ func (s *sender) setBuffer(f *finder, r *bpf.BufferRecord, want uint32) (done bo
 	if want == 0 {
 		note, size = bpf.Buffer{Set: own / 2}, own
 	}
-	// By what is set, it is known that it was not the program.
+	// The note holds the size that is set next. From that, the hook knows that the setter is not the program.
 	if err := s.base.Buffers.Put(int32(fd), &note); err != nil {
 		return false, fmt.Errorf("note the buffer of a socket: %w", err)
 	}
-	// the kernel takes half of what it says
+	// The kernel doubles the value that it is given.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, int(note.Set)); err != nil {
 		return false, errors.Join(fmt.Errorf("set the buffer of a socket to %d: %w", size, err), s.base.Buffers.Put(int32(fd), &now))
 	}
 	return true, nil
 }
 
-// releaseBuffers gives sockets that no limit concerns any more their own buffers.
+// releaseBuffers gives sockets that no limit concerns any more their own sizes back.
 func (s *sender) releaseBuffers() error {
 	if !s.buffers.some {
 		return nil
@@ -213,7 +212,7 @@ func (s *sender) releaseBuffers() error {
 	return err
 }
 
-// giveBuffersBack gives all sockets their own.
+// giveBuffersBack gives all sockets their own buffer sizes back.
 func (s *sender) giveBuffersBack() error {
 	nodes := s.nodes
 	s.nodes = nil
@@ -223,8 +222,8 @@ func (s *sender) giveBuffersBack() error {
 
 // finder finds sockets by their inode numbers.
 type finder struct {
-	lost map[uint64]bool // that no process has
-	all  map[uint64]file // of all processes, once they have been looked at
+	lost map[uint64]bool // sockets that were not found
+	all  map[uint64]file // the sockets of all processes, nil until find has read them
 }
 
 type file struct {
@@ -232,8 +231,8 @@ type file struct {
 	fd   int
 }
 
-// open gives another descriptor of a socket, of the process that used it last, or, if
-// it has to be found, of any; -1 if there is none.
+// open returns a new descriptor of a socket, taken from the process that used it last; -1 if it finds none. With
+// anywhere it searches all other processes, too.
 func (f *finder) open(tgid uint32, inode uint64, anywhere bool) int {
 	if inode == 0 || f.lost[inode] {
 		return -1
@@ -274,15 +273,15 @@ func (f *finder) find(inode uint64) file {
 	return f.all[inode]
 }
 
-// eachSocket calls visit for the sockets among a process's files until it says no.
+// eachSocket calls visit for the sockets among a process's files until visit returns false.
 func eachSocket(tgid uint32, visit func(fd int, inode uint64) bool) {
 	dir := fmt.Sprintf("/proc/%d/fd", tgid)
 	d, err := os.Open(dir)
 	if err != nil {
-		return // it has ended
+		return // the process has ended
 	}
 	defer d.Close()
-	names, _ := d.Readdirnames(-1) // what can be read
+	names, _ := d.Readdirnames(-1) // the names that can be read are enough
 	for _, name := range names {
 		to, err := os.Readlink(dir + "/" + name)
 		if err != nil {
@@ -295,7 +294,7 @@ func eachSocket(tgid uint32, visit func(fd int, inode uint64) bool) {
 	}
 }
 
-// descriptorOf is another descriptor of a process's file, if that is the socket still.
+// descriptorOf returns a new descriptor of a process's file, if that still is the socket; else -1.
 func descriptorOf(f file, inode uint64) int {
 	if f.tgid == 0 {
 		return -1

@@ -19,15 +19,15 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-const stampedBytes = 1400 // of each datagram
+const stampedBytes = 1400 // size of each datagram
 
-// stamped is a flood of datagrams that tell when they were sent; it is noted how long
-// each was on its way.
+// stamped is a flood of datagrams that carry the time when they were sent. The receiver records how long each was on
+// its way.
 type stamped struct {
 	t     *testing.T
 	fd    int
 	begin time.Time
-	bytes atomic.Int64 // that came
+	bytes atomic.Int64 // payload that arrived
 	mu    sync.Mutex
 	waits []time.Duration
 	stop  func()
@@ -42,8 +42,8 @@ func stampedFlood(t *testing.T, in *testutil.NetNS) *stamped {
 	}))
 	t.Cleanup(func() { _ = to.Close() })
 	must(t, to.SetReadBuffer(4<<20))
-	// A thread that waits in the call is woken when there is room, a goroutine when the
-	// runtime gets to it.
+	// The socket is blocking: a thread that waits in the call wakes up as soon as the buffer has room. A goroutine
+	// would wake up when the runtime gets to it.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
 	remote := to.LocalAddr().(*net.UDPAddr)
@@ -87,7 +87,7 @@ func (s *stamped) receive(c *net.UDPConn) {
 	}
 }
 
-// median is how long most were on their way since the last time.
+// median returns the median time on the way of the datagrams since the last call.
 func (s *stamped) median() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,12 +100,12 @@ func (s *stamped) median() time.Duration {
 	return waits[len(waits)/2]
 }
 
-// buffer is the size that the program is told, and what it is.
+// buffer returns the size of the send buffer that the program reads (told), and the real size (is).
 func (s *stamped) buffer() (told, is int) {
 	s.t.Helper()
 	told, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 	must(s.t, err)
-	var info [9]uint32 // of SO_MEMINFO
+	var info [9]uint32 // SO_MEMINFO fills it
 	size := uint32(unsafe.Sizeof(info))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
 		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
@@ -125,7 +125,7 @@ func soon(t *testing.T, what string, within time.Duration, done func() bool) {
 	}
 }
 
-// patient is what a bound is on an emulated machine, which may be slow.
+// patient returns a bound in time, which is longer on an emulated machine, as that may be slow.
 func patient(bound time.Duration) time.Duration {
 	if os.Getenv("NETNICE_VM") != "" {
 		return 5 * bound
@@ -133,9 +133,8 @@ func patient(bound time.Duration) time.Duration {
 	return bound
 }
 
-// What a program sends under a low limit does not wait for what it has sent before: its
-// buffer is kept in proportion. The program reads what it had, may set another, and
-// gets it back.
+// TestSentBuffer checks that a program's datagrams do not wait long for its earlier ones under a low limit, since its
+// buffer is kept in proportion. The program reads the size that it had, may set another, and gets it back.
 func TestSentBuffer(t *testing.T) {
 	const limit, size = 64e3, stampedBytes
 	far := elsewhere(t)
@@ -150,7 +149,7 @@ func TestSentBuffer(t *testing.T) {
 		t.Errorf("the program reads a buffer of %d, which was %d", told, own)
 	}
 	if os.Getenv("NETNICE_VM") == "" {
-		time.Sleep(2500 * time.Millisecond) // what was in it
+		time.Sleep(2500 * time.Millisecond) // until the former content of the buffer has left
 		s.median()
 		near(t, "limited", limit, tolerance(0.03), func() float64 { return rate(&s.bytes, 2*time.Second) * perDatagram })
 		wait := s.median()
@@ -159,7 +158,7 @@ func TestSentBuffer(t *testing.T) {
 			t.Errorf("a datagram waited for %v for those of its own socket", wait)
 		}
 	}
-	// One in many parts gets through, if not the first.
+	// A datagram in many fragments gets through, though the first one may not.
 	soon(t, "a large datagram is sent", 10*time.Second, func() bool {
 		_, err := unix.Write(s.fd, make([]byte, 40000))
 		return err == nil
@@ -174,7 +173,7 @@ func TestSentBuffer(t *testing.T) {
 	if told, is := s.buffer(); told != 2*wish || is != 2*wish {
 		t.Errorf("after the limit the buffer is %d and read as %d, not %d", is, told, 2*wish)
 	}
-	// Another daemon gives it back, too.
+	// After the end of the daemon, Down gives the size back, too.
 	s.stop()
 	s = stampedFlood(t, far)
 	must(t, k.SetNode(sending(limit)))
@@ -189,8 +188,8 @@ func TestSentBuffer(t *testing.T) {
 	}
 }
 
-// A buffer has room for what its socket's share is in bufferTime, for some packets, and
-// for the largest datagram.
+// TestBufferFor checks that a buffer has room for the share of its socket in bufferTime, for some packets, and for the
+// largest datagram.
 func TestBufferFor(t *testing.T) {
 	const own = 212992
 	spec := enforce.NodeSpec{ID: 5}
@@ -211,7 +210,7 @@ func TestBufferFor(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		r       bpf.BufferRecord
-		sockets int // that wait
+		sockets int // sockets that have packets in the queue
 		want    uint32
 	}{
 		{"a share", record(10_000, 20_000, 1000, 5), 1, 40_000},
@@ -234,7 +233,7 @@ func TestBufferFor(t *testing.T) {
 		own, size, used, want uint32
 		differs               bool
 	}{
-		{0, own, 10_000, 40_000, false}, // it does not wait long
+		{0, own, 10_000, 40_000, false}, // its packets do not wait long
 		{0, own, 55_000, 40_000, false},
 		{0, own, 65_000, 40_000, true},
 		{0, own, 60_000, 0, false},

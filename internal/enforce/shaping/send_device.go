@@ -12,15 +12,15 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// sendPrefix begins the names of the pins of attachments to what devices send.
+// sendPrefix begins the names of the pins of attachments to the egress of devices.
 const sendPrefix = "egress_device_"
 
 func (p *sendPlace) devicePin(ifindex int) string {
 	return fmt.Sprintf("%s%d_%d", sendPrefix, p.ns, ifindex)
 }
 
-// followDevices attaches the program to the devices that are there and wanted,
-// the same as for what comes in, and lets go of the others.
+// followDevices attaches the egress program to the wanted devices, and leaves the others. The same devices are wanted
+// as for ingress. Devices that exceed one turn are left for later.
 func (p *sendPlace) followDevices() error {
 	links, err := dump(p.nl.LinkList)
 	if err != nil {
@@ -34,7 +34,7 @@ func (p *sendPlace) followDevices() error {
 	return err
 }
 
-// enter gives a device a slot and attaches the program.
+// enter gives a device a slot and attaches the egress program.
 func (p *sendPlace) enter(l netlink.Link, flags uint32) error {
 	index := l.Attrs().Index
 	d, known := p.devices[index]
@@ -67,7 +67,7 @@ func (p *sendPlace) enter(l netlink.Link, flags uint32) error {
 
 func queuedKey(d bpf.DeviceKey) bpf.LinkKey { return bpf.LinkKey{Netns: d.Netns, Ifindex: d.Ifindex} }
 
-// notQueued has the egress hook judge what leaves by a device. With the limits the map has gone, too.
+// notQueued has the egress hook judge the packets that leave by a device. The map has gone if no limit is left.
 func (s *sender) notQueued(d bpf.DeviceKey) error {
 	err := gone(s.base.QueuedDevices.Delete(queuedKey(d)))
 	if errors.Is(err, unix.EBADF) {
@@ -92,7 +92,7 @@ func (p *sendPlace) putDevice(index int, d bpf.Device) error {
 	return nil
 }
 
-// leave lets go of a device. Packets of it that wait still go out by it.
+// leave detaches the program from a device. Packets of the device in the queue still leave by it.
 func (p *sendPlace) leave(index int, there bool) error {
 	d := p.devices[index]
 	errs := []error{p.s.notQueued(p.deviceKey(index)), p.s.obj.Detach(p.devicePin(index))}
@@ -109,7 +109,7 @@ func (p *sendPlace) leave(index int, there bool) error {
 	return errors.Join(errs...)
 }
 
-// The filter of kernels before 6.6, beside that for what comes in.
+// sendFilterName is the name of the egress filter on kernels before 6.6, next to the ingress filter.
 const sendFilterName = "netnice-send"
 
 func (p *sendPlace) attachFilter(index int, d bpf.Device) error {
@@ -117,7 +117,7 @@ func (p *sendPlace) attachFilter(index int, d bpf.Device) error {
 	if err != nil {
 		return err
 	}
-	// Whoever goes last of the two takes the qdisc off.
+	// The last of the two filters to be removed takes the qdisc with it.
 	if made || p.s.beside(p.ns).madeClsact(index) {
 		d.Flags |= bpf.DeviceClsact
 		if err := p.putDevice(index, d); err != nil {
@@ -127,8 +127,7 @@ func (p *sendPlace) attachFilter(index int, d bpf.Device) error {
 	return putFilter(p.nl, index, netlink.HANDLE_MIN_EGRESS, sendFilterName, p.s.obj.NnSendOut)
 }
 
-// detachFilter takes off what attachFilter added: the qdisc too, unless others
-// use it by now.
+// detachFilter removes what attachFilter added. It removes the qdisc, too, unless others use it now.
 func (p *sendPlace) detachFilter(index int, d bpf.Device) error {
 	others, err := removeFilter(p.nl, index, netlink.HANDLE_MIN_EGRESS, sendFilterName)
 	if err != nil || d.Flags&bpf.DeviceClsact == 0 {
@@ -140,13 +139,13 @@ func (p *sendPlace) detachFilter(index int, d bpf.Device) error {
 	return removeClsact(p.nl, index)
 }
 
-// madeClsact says whether what looks at what a device receives has made the qdisc
-// that filters hang on. There may be no such place.
+// madeClsact reports whether the ingress side has made the qdisc that the filters of a device hang on. The namespace
+// may have no ingress side (nil).
 func (p *place) madeClsact(index int) bool {
 	return p != nil && p.devices[index].Flags&bpf.DeviceClsact != 0
 }
 
-// inheritClsact leaves that qdisc to it, if it uses it.
+// inheritClsact leaves the removal of that qdisc to the ingress side, if it uses the device.
 func (p *place) inheritClsact(index int) error {
 	if p == nil || !p.attached[index] {
 		return nil

@@ -12,17 +12,17 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// While a node has a gate, its class has the rate at which the packet that is next goes round until
-// it may leave (bpf/send_gate.h), which is far above the node's limit. That holds still, by the clock;
-// so who closes the gate has to stay below it, as who opens one does by what is allowed.
+// While a node has a gate, the next packet goes round until it may leave (bpf/send_gate.h). The node's class has the
+// rate for that, which is far above the node's limit. The clock still enforces the limit, by drops. The
+// user of a gate must therefore allow no more than the limit, and close first makes the class as slow as the limit.
 
 const (
-	// A gate is looked at so often at most and at least.
+	// gateSoonest and gateLatest bound the interval at which a gate checks whether the next packet may leave.
 	gateSoonest, gateLatest = 250 * time.Microsecond, 10 * time.Millisecond
-	leastGatePacket         = 128 // bytes: smaller ones go round as often
+	leastGatePacket         = 128 // bytes: the class gets no lower rate for smaller packets
 )
 
-// gate is that of a node where it sends.
+// gate is the credit gate of a node in one per-namespace queue.
 type gate struct {
 	k      *Kernel
 	id     uint32
@@ -47,7 +47,7 @@ func (k *Kernel) Gate(id uint32, every time.Duration) (enforce.Gate, error) {
 	if err := p.setRound(id, o); err != nil {
 		return nil, err
 	}
-	// older lanes than this release's are not behind it
+	// Per-program classes that an older release made do not have the priority behind the gate's class.
 	if err := p.setLanes(id, o, false); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (k *Kernel) Gate(id uint32, every time.Duration) (enforce.Gate, error) {
 	return g, nil
 }
 
-// whereSent is the one place in which something of a node waits, nil if there are several.
+// whereSent returns the only per-namespace queue that a node uses now, nil if it uses none or several.
 func (k *Kernel) whereSent(id uint32) (at *sendPlace, o *outlet) {
 	if k.send == nil {
 		return nil, nil
@@ -91,12 +91,12 @@ func (o *outlet) busy() bool {
 	return false
 }
 
-// setRound makes the class of what goes round.
+// setRound makes the class in which a packet goes round.
 func (p *sendPlace) setRound(id uint32, o *outlet) error {
 	return p.within(func() error { return p.pair.setBelow(id, o.lanes, o.quantum, gatePriority, sendQueue) })
 }
 
-// classAt is a node's class at a rate in IP bytes per second, or the one that goes with its gate.
+// classAt returns a node's class at a rate in IP bytes per second. With a gate, the class has the gate's rate.
 func (o *outlet) classAt(rate uint64, n *outgoing) class {
 	c := sendClass(rate, o.mix.on(n.spec.Line))
 	if o.gate == nil {
@@ -104,11 +104,11 @@ func (o *outlet) classAt(rate uint64, n *outgoing) class {
 	}
 	packet := max(o.mix.packet, leastGatePacket) + linkHeader
 	c.rate = max(uint64(packet/o.gate.every.Seconds()), c.rate*3/2)
-	c.bufferTicks = 1 // never two at a time: the second would be ahead of the first
+	c.bufferTicks = 1 // one packet at a time: a second one would overtake the first
 	return c
 }
 
-// retime has a node's class follow that its gate has been opened for good, or is there.
+// retime sets the rate of a node's class after its gate was made or closed.
 func (p *sendPlace) retime(id uint32, o *outlet) error {
 	n := p.s.nodes[id]
 	if n == nil {
@@ -134,7 +134,7 @@ func (g *gate) Left() (uint64, error) {
 // Allow implements enforce.Gate.
 func (g *gate) Allow(bytes uint64) error { return g.allow(bytes, ebpf.UpdateExist) }
 
-// allow does so, unless the gate has gone with its place.
+// allow implements Allow. With UpdateExist it fails if the gate has gone with its queue.
 func (g *gate) allow(bytes uint64, how ebpf.MapUpdateFlags) error {
 	to := bpf.Gate{AllowedBytes: bytes, UntilNs: monotonicNS() + uint64(enforce.GateTime)}
 	if err := g.at.s.obj.Gates.Update(g.at.key(g.id), &to, how); err != nil {
@@ -156,12 +156,12 @@ func (g *gate) Close() (err error) {
 	return err
 }
 
-// close first has the class be as slow as the limit, so that nothing gets ahead of it.
+// close first makes the class as slow as the limit, so that no packet gets ahead of the clock.
 func (g *gate) close() error {
 	g.forget()
 	o := g.at.outlets[g.id]
 	if o == nil || o.gate != g {
-		return nil // the place or the limit has gone, and its entry
+		return nil // the queue or the limit has gone, and the gate's entry with it
 	}
 	o.gate = nil
 	if g.k.send != g.at.s {

@@ -10,8 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// At a gate waits what may not leave yet: as much leaves as is allowed, in its order. A gate that is not
-// spoken to is open, and so is one that is closed; the limit holds.
+// TestSentByAGate checks that packets wait at a gate until they may leave. Packets leave up to the allowed bytes, in
+// order. A gate that is not spoken to is open, and so is one after Close. The limit holds all the time.
 func TestSentByAGate(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/adapt TestBeginsBehindABucket, TestWhatYieldsHasItsShare")
 	const limit, size, packet = 1e6, 1000, 1000 + udpHeaders4
@@ -28,7 +28,7 @@ func TestSentByAGate(t *testing.T) {
 	settled(t, k)
 	g, err := k.Gate(7, time.Millisecond)
 	must(t, err)
-	// at most one was past the gate already
+	// At most one packet was past the gate already.
 	left, err := g.Left()
 	must(t, err)
 	must(t, g.Allow(left))
@@ -43,7 +43,7 @@ func TestSentByAGate(t *testing.T) {
 	if now, err := g.Left(); err != nil || now != left || came.Load() != arrived {
 		t.Errorf("a shut gate lets %d bytes leave, and %d arrive: %v", now-left, came.Load()-arrived, err)
 	}
-	for range 10 { // three packets at a time
+	for range 10 { // let three packets leave at a time
 		for len(g.Moved()) > 0 {
 			<-g.Moved()
 		}
@@ -65,7 +65,7 @@ func TestSentByAGate(t *testing.T) {
 	rate := func(what string, least float64) {
 		t.Helper()
 		begin, at := came.Load(), time.Now()
-		time.Sleep(5 * time.Second) // of which 50 ms, that may be made up for, are 1%
+		time.Sleep(5 * time.Second) // the 50 ms that may be made up for are 1% of it
 		perSec := float64(came.Load()-begin) * packet / size / time.Since(at).Seconds()
 		t.Logf("%s: %.4f of the limit", what, perSec/limit)
 		if off := tolerance(0.03); perSec > limit*(1+off) || perSec < limit*(least-off) {
@@ -76,9 +76,9 @@ func TestSentByAGate(t *testing.T) {
 	rate("nobody speaks to it", 0.9)
 	must(t, g.Close())
 	must(t, g.Close())
-	time.Sleep(3 * time.Second) // what was ahead of the clock is made up for
+	time.Sleep(3 * time.Second) // until the clock has caught up with what left ahead of it
 	rate("closed", 1)
-	// lifted, what is before a shut gate goes with the rest
+	// After the limit is lifted, packets at a shut gate leave with the rest.
 	if g, err = k.Gate(7, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// holds counts who wants the queues of namespaces to be there, whether they are used or not.
+// holds counts the callers of HoldQueue by network namespace. Their queues stay, used or not.
 type holds map[uint32]int
 
-// HoldQueue implements enforce.Kernel. Where a queue cannot be made it is asked for by what is sent.
+// HoldQueue implements enforce.Kernel. Where it can make no queue, the egress hook asks for one when it needs one.
 func (k *Kernel) HoldQueue(netns uint32) (release func(), err error) {
 	if netns == 0 {
 		if netns, err = netnamespace.Of("thread-self"); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// A queue that is held is there before anything is sent, so that no flood loses its first packets; and
-// while nothing is sent, until it is let go of.
+// TestSentToAQueueThatIsHeld checks that a held queue exists before anything is sent, so that no flood loses its first
+// packets. The queue also stays while nothing is sent, until its last holder releases it.
 func TestSentToAQueueThatIsHeld(t *testing.T) {
 	const limit = 200e3
 	far := elsewhere(t)
@@ -35,7 +35,7 @@ func TestSentToAQueueThatIsHeld(t *testing.T) {
 	if stop(); stats.Datagrams.QueuedBytes == 0 || stats.Datagrams.Dropped.Sum() > 0 {
 		t.Errorf("of a flood %+v", stats.Datagrams)
 	}
-	must(t, k.SetNode(sending(100*limit))) // for what is in the queue
+	must(t, k.SetNode(sending(100*limit))) // so that the queue runs empty soon
 	idle := func() {
 		t.Helper()
 		for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -69,8 +69,8 @@ func TestSentToAQueueThatIsHeld(t *testing.T) {
 	}
 }
 
-// In the daemon's own namespace a queue that was made to be held goes when nobody holds it, unless something came into
-// it: then it stays as others do.
+// TestQueueHeldAtHome checks held queues of the daemon's own namespace. A queue that HoldQueue made goes when nobody
+// holds it, unless something came into it. Then it stays, as others do.
 func TestQueueHeldAtHome(t *testing.T) {
 	before := devices(t)
 	k := opened(t)
@@ -104,8 +104,8 @@ func TestQueueHeldAtHome(t *testing.T) {
 	}
 }
 
-// ages has the queue of the daemon's own namespace be as if it was made, or taken over, long ago, and whether something
-// came since.
+// ages makes the queue of the daemon's own namespace look as if it was made, or taken over, long ago. With used,
+// packets seem to have come since.
 func ages(t *testing.T, k *Kernel, used bool) {
 	t.Helper()
 	k.mu.Lock()
@@ -121,8 +121,8 @@ func ages(t *testing.T, k *Kernel, used bool) {
 	must(t, k.Maintain())
 }
 
-// The next process lets go of a queue that was made to be held as the one that made it does, and keeps one that was
-// used.
+// TestQueueHeldAtHomeIsTakenOver checks that the next process removes a queue that HoldQueue made, as the first process
+// would. It keeps a queue that was used.
 func TestQueueHeldAtHomeIsTakenOver(t *testing.T) {
 	far := elsewhere(t)
 	to, _ := sink(t, far, theirs4)

@@ -12,28 +12,28 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// What waits of a node has lanes, one for each program below it, which are served
-// in turn: classes below the node's, which has the rate. The first lane is of those
-// that have no own, and all that there is until something waits.
+// A node's backlog is kept in per-program classes, which the code calls lanes. Each program below the node has one, and
+// HTB serves them in turn. They are below the node's class, which has the rate. The first per-program class is for all
+// programs without their own. It is the only one until the node has packets in the queue.
 
 const (
 	lanes = uint32(len(bpf.Outflow{}.Lane))
-	// mostLaned is how many nodes have lanes of their own in one place.
+	// mostLaned is how many nodes may have more than the first per-program class in one network namespace.
 	mostLaned = (1<<16 - bpf.LaneOwn) / lanes
-	// A lane sends so much in a turn, or the largest packet: of packets that are
-	// larger some programs would get more than others.
+	// leastQuantum and mostQuantum bound what a per-program class sends in a turn. A turn takes at least the largest
+	// packet. Otherwise programs with larger packets would get more than others.
 	leastQuantum, mostQuantum = 2 * (usualPacket + linkHeader), 1 << 17
-	// Of a larger weight, a lane sends as much more, up to this.
+	// mostWeighed bounds what a class sends in a turn, which grows in proportion to its weight.
 	mostWeighed = 1 << 20
-	// laneEmpty is NN_LANE_EMPTY_NS.
+	// laneEmpty is NN_LANE_EMPTY_NS of bpf/send_types.h.
 	laneEmpty = 2 * time.Second
-	// a lane's own bounds bound nothing
+	// laneRate and laneCeil are the rates of a per-program class in HTB, which limit nothing.
 	laneRate, laneCeil = 1, drained
-	// What goes round by a gate is served before all lanes.
+	// A packet that goes round at a gate is served before all per-program classes.
 	gatePriority, lanePriority = 0, 1
 )
 
-// minors are the numbers of the classes below a node's.
+// minors returns the minor numbers of a node's per-program classes.
 func (o *outlet) minors(id uint32) []uint32 {
 	out := []uint32{bpf.LaneFirst + id}
 	for i := uint32(1); o.lanes != 0 && i < lanes; i++ {
@@ -42,7 +42,8 @@ func (o *outlet) minors(id uint32) []uint32 {
 	return out
 }
 
-// below are the numbers of all classes below a node's: of its lanes, and of what goes round.
+// below returns the minor numbers of all classes below a node's: the per-program classes, and the class in which a
+// packet goes round.
 func (o *outlet) below(id uint32) []uint32 {
 	out := o.minors(id)
 	if o.lanes != 0 {
@@ -51,12 +52,12 @@ func (o *outlet) below(id uint32) []uint32 {
 	return out
 }
 
-// setLane makes a lane, or changes what it sends in a turn.
+// setLane makes a per-program class, or changes what it sends in a turn.
 func (p *pair) setLane(node, minor, quantum, queueBytes uint32) error {
 	return p.setBelow(node, minor, quantum, lanePriority, queueBytes)
 }
 
-// setBelow makes or changes a class below a node's, and its queue unless queueBytes is 0.
+// setBelow makes or changes a class below a node's. It also sets the queue of the class, unless queueBytes is 0.
 func (p *pair) setBelow(node, minor, quantum, priority, queueBytes uint32) error {
 	err := p.nl.ClassReplace(&netlink.HtbClass{
 		ClassAttrs: p.attrs(classHandle(node), minor),
@@ -71,7 +72,7 @@ func (p *pair) setBelow(node, minor, quantum, priority, queueBytes uint32) error
 	return nil
 }
 
-// removeLane removes a lane with what waits in it.
+// removeLane removes a per-program class with its backlog.
 func (p *pair) removeLane(node, minor uint32) error {
 	err := p.nl.ClassDel(&netlink.HtbClass{ClassAttrs: p.attrs(classHandle(node), minor)})
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
@@ -80,12 +81,11 @@ func (p *pair) removeLane(node, minor uint32) error {
 	return nil
 }
 
-// setLanes makes the lanes that a node has to have, or changes what they send in a
-// turn.
+// setLanes makes the per-program classes that a node should have, or changes what they send in a turn.
 func (p *sendPlace) setLanes(id uint32, o *outlet, queue bool) error {
 	set := func() error {
 		for i, minor := range o.minors(id) {
-			bytes := uint32(0) // as it is
+			bytes := uint32(0) // keep the queue
 			if queue {
 				bytes = o.queueOf(i)
 			}
@@ -102,9 +102,8 @@ func (p *sendPlace) setLanes(id uint32, o *outlet, queue bool) error {
 	return p.within(set)
 }
 
-// tuneLanes gives a node in whose queue something came lanes for each program, and
-// has each send its largest packet in a turn. A socket by itself has no programs to
-// tell apart.
+// tuneLanes gives a node that has had packets in the queue a class for each program. Each class sends the largest
+// packet in a turn. A single socket has no programs to tell apart, and gets no such classes.
 func (p *sendPlace) tuneLanes(n *outgoing, o *outlet, f *bpf.Outflow) error {
 	id := n.spec.ID
 	larger := f.LargestBytes+linkHeader > o.quantum && o.quantum != mostQuantum
@@ -122,7 +121,7 @@ func (p *sendPlace) tuneLanes(n *outgoing, o *outlet, f *bpf.Outflow) error {
 	return p.setLanes(id, o, false)
 }
 
-// giveLanes gives a node lanes for each program, if there are some left.
+// giveLanes gives a node a class for each program, if minor numbers are left.
 func (p *sendPlace) giveLanes(id uint32, o *outlet) error {
 	o.lanes = p.freeLanes()
 	o.unlaned = o.lanes == 0
@@ -138,8 +137,8 @@ func (p *sendPlace) giveLanes(id uint32, o *outlet) error {
 	return nil
 }
 
-// quantumOf is what a lane sends in a turn, by the weight of whose it is: that of the
-// least weight its largest packet.
+// quantumOf returns what a per-program class sends in a turn, by the weight of its child. The class with the least
+// weight sends the largest packet.
 func (o *outlet) quantumOf(i int) uint32 {
 	weight := o.part[i].weight
 	least := weight
@@ -154,14 +153,14 @@ func (o *outlet) quantumOf(i int) uint32 {
 	return uint32(min(uint64(o.quantum)*uint64(weight)/uint64(least), mostWeighed))
 }
 
-// weighLanes has lanes be served by their weights, where these have changed.
+// weighLanes has per-program classes served by their weights, where these have changed.
 func (p *sendPlace) weighLanes(id uint32, o *outlet) error {
 	for i, minor := range o.minors(id) {
 		quantum := o.quantumOf(i)
 		if quantum == o.turn[i] || o.part[i].idle() {
 			continue
 		}
-		const near = 32 // of a rate, which is never quite the same
+		const near = 32 // smallest change as a part of a turn: a rate is never quite the same
 		if off := int64(quantum) - int64(o.turn[i]); o.part[i].byRate && max(off, -off) < int64(o.turn[i]/near) {
 			continue
 		}
@@ -173,7 +172,7 @@ func (p *sendPlace) weighLanes(id uint32, o *outlet) error {
 	return nil
 }
 
-// freeLanes are numbers that no node here has, 0 = there are none.
+// freeLanes returns the first of a range of minor numbers that no node here has, 0 = none is left.
 func (p *sendPlace) freeLanes() uint32 {
 	used := map[uint32]bool{}
 	for _, o := range p.outlets {
@@ -187,7 +186,7 @@ func (p *sendPlace) freeLanes() uint32 {
 	return 0
 }
 
-// standing sums up what HTB says of a node's lanes.
+// standing adds up HTB's figures of all classes below a node's.
 func (o *outlet) standing(id uint32, queues map[uint32]standing) (sum standing) {
 	for _, minor := range o.below(id) {
 		q := queues[minor]

@@ -11,46 +11,47 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// sendPlace is a network namespace with a queue for what is sent there: a packet
-// that left it would lose its socket, and the sender would not wait.
+// sendPlace is the per-namespace queue for non-TCP egress. Each network namespace has its own: a packet that left the
+// namespace would lose its socket, and the sender would not wait.
 type sendPlace struct {
 	namespace
 	s        *sender
 	pair     pair
-	entry    bpf.SendPlace // as the kernel side knows it
+	entry    bpf.SendPlace // the entry that the datapath has
 	entered  bool
 	outlets  map[uint32]*outlet // by node
 	devices  map[int]bpf.Device
 	attached map[int]bool
-	refused  int  // devices: no slot is left
-	rest     rest // devices that were left
-	// unasked says that the place was made for who holds its queue, and that nothing has come into the queue.
+	refused  int  // devices without a slot, as none is left
+	rest     rest // starts a look at the devices that were left over
+	// unasked is true if the queue was made for a caller of HoldQueue, and nothing has come into it.
 	unasked bool
-	// leaving says that some devices were left already, as nobody uses the place: see letGo.
+	// leaving is true if the program was detached from some devices already, as nobody uses the queue: see letGo.
 	leaving bool
-	// standingsOnce reads what waits in each class, once a look.
+	// standingsOnce reads the backlog of each class, once per sample.
 	standingsOnce func() (map[uint32]standing, error)
 	watch         *watcher
 }
 
-// outlet is a node's class in one place.
+// outlet is a node's class in one per-namespace queue.
 type outlet struct {
-	class   class  // as HTB was told
-	rate    uint64 // the same in IP bytes/s
+	class   class  // the parameters that HTB has
+	rate    uint64 // rate of the class in IP bytes/s
 	mix     mix
-	lanes   uint32        // of what number on their classes are, 0 = there is one
-	unlaned bool          // it cannot have more
-	quantum uint32        // what a lane of the least weight sends in a turn
-	turn    [lanes]uint32 // and what each does
+	lanes   uint32        // minor number before those of the per-program classes, 0 = there is one class
+	unlaned bool          // no minor numbers are left for more classes
+	quantum uint32        // bytes that a per-program class of the least weight sends in a turn
+	turn    [lanes]uint32 // bytes that each per-program class sends in a turn
 	part    [lanes]part
-	gate    *gate // what has left waits at, nil = there is none
+	gate    *gate // holds packets that have left the class, nil = there is none
 
-	backlogNS uint64         // as was told, 0 = none
-	backlog   [lanes]backlog // of each lane
-	datagram  uint32         // bytes of the largest one, with headers, as it is known
+	backlogNS uint64         // bound of the backlog that was last in force, 0 = none
+	backlog   [lanes]backlog // bound of each per-program class
+	unbounded bool           // a bound could not be set, and is set by the next look
+	datagram  uint32         // bytes of the largest known datagram, with headers
 }
 
-// newPlace opens a namespace for sending; nil without an error if it has gone.
+// newPlace opens a network namespace for egress. It returns nil without an error if the namespace has gone.
 func (s *sender) newPlace(ns uint32, path string) (*sendPlace, error) {
 	p := &sendPlace{s: s, outlets: map[uint32]*outlet{}, devices: map[int]bpf.Device{}, attached: map[int]bool{}}
 	if ns == s.home {
@@ -71,7 +72,7 @@ func (s *sender) newPlace(ns uint32, path string) (*sendPlace, error) {
 		if errors.Is(err, errTooMany) {
 			s.refused++
 			s.failed[ns] = time.Now()
-			return nil, nil //nolint:nilnil // as if it had gone: what is too much is dropped
+			return nil, nil //nolint:nilnil // the namespace counts as gone; packets too far ahead are dropped
 		}
 		if n == nil {
 			return nil, err
@@ -82,8 +83,8 @@ func (s *sender) newPlace(ns uint32, path string) (*sendPlace, error) {
 	return p, nil
 }
 
-// begin makes what is needed in a place that was made just now, or by an earlier
-// process. The classes are there before any packet comes.
+// begin makes everything that a queue needs which was made just now, or by an earlier process. The classes exist before
+// any packet comes.
 func (p *sendPlace) begin() error {
 	if err := p.ensurePair(); err != nil {
 		return err
@@ -93,8 +94,8 @@ func (p *sendPlace) begin() error {
 			return err
 		}
 	}
-	// A program takes packets some 10 to 30 ms before attaching it returns, after a
-	// grace period of the kernel's: what it takes is not to be judged meanwhile.
+	// A program takes packets some 10 to 30 ms before its attachment returns, after a grace period of the kernel's. In
+	// that time the egress hook must not judge these packets.
 	if err := p.s.expect(); err != nil {
 		return err
 	}
@@ -107,8 +108,7 @@ func (p *sendPlace) begin() error {
 	})
 }
 
-// ensurePair makes the pair where it is missing: also when somebody has removed
-// it while limits stand.
+// ensurePair makes the pair where it is missing, also when another program has removed it while limits are in force.
 func (p *sendPlace) ensurePair() error {
 	found, err := p.pair.find(p.entry.QueueIfindex, p.entry.ReturnIfindex)
 	if err != nil {
@@ -145,18 +145,18 @@ func (p *sendPlace) ensurePair() error {
 	return nil
 }
 
-// set makes room for a node's packets here, or changes its rate.
+// set makes a node's class here, or changes its rate.
 func (p *sendPlace) set(id uint32, n *outgoing) error {
 	o, fresh := p.outlets[id], false
 	if o == nil {
 		o, fresh = &outlet{mix: freshMix(), quantum: leastQuantum}, true
-		err := p.s.obj.Lanes.Lookup(p.key(id), &o.lanes) // an earlier process's
+		err := p.s.obj.Lanes.Lookup(p.key(id), &o.lanes) // an earlier process may have made them
 		if err := gone(err); err != nil {
 			return fmt.Errorf("read the lanes of node %d: %w", id, err)
 		}
 	}
 	rate := n.began
-	if !fresh && n.times != 0 { // its part of the limit is as it was
+	if !fresh && n.times != 0 { // this queue keeps its part of the limit
 		rate = max(uint64(float64(o.rate)*n.times), 1)
 	}
 	c := o.classAt(rate, n)
@@ -164,7 +164,7 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 		return err
 	}
 	if fresh {
-		if err := p.openGate(id); err != nil { // an earlier process's
+		if err := p.openGate(id); err != nil { // an earlier process may have left a gate
 			return err
 		}
 		if err := p.setLanes(id, o, true); err != nil {
@@ -185,20 +185,20 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 
 func (p *sendPlace) key(id uint32) bpf.OutflowKey { return bpf.OutflowKey{Netns: p.ns, Node: id} }
 
-// empty lets what waits of a node go at once.
+// empty lets the backlog of a node leave at once.
 func (p *sendPlace) empty(id uint32) error {
 	o := p.outlets[id]
 	if o == nil {
 		return nil
 	}
-	o.gate = nil // at that rate what is before it would go round without a pause
+	o.gate = nil // at the rate drained, a packet at the gate would go round without a pause
 	if err := p.openGate(id); err != nil {
 		return err
 	}
 	return p.pair.setRate(id, class{rate: drained, bufferTicks: o.class.bufferTicks})
 }
 
-// waiting counts the packets that wait of a node, 0 = of all.
+// waiting counts the packets of a node in the queue; with id 0 those of all nodes.
 func (p *sendPlace) waiting(id uint32) (packets uint32, err error) {
 	now, err := p.pair.standings()
 	for node, o := range p.outlets {
@@ -209,12 +209,12 @@ func (p *sendPlace) waiting(id uint32) (packets uint32, err error) {
 	return packets, err
 }
 
-// awaitEmpty waits until nothing waits in some places, for a while.
+// awaitEmpty waits until some queues hold no packet of a node, or of any node if id is 0; for drainTime at most.
 func awaitEmpty(id uint32, places ...*sendPlace) {
 	for until := time.Now().Add(drainTime); time.Now().Before(until); time.Sleep(drainPoll) {
 		left := uint32(0)
 		for _, p := range places {
-			n, _ := p.waiting(id) // what cannot be asked has gone
+			n, _ := p.waiting(id) // classes that cannot be listed have gone
 			left += n
 		}
 		if left == 0 {
@@ -223,13 +223,18 @@ func awaitEmpty(id uint32, places ...*sendPlace) {
 	}
 }
 
-// clear takes away what set made.
+// clear removes what set made.
 func (p *sendPlace) clear(id uint32) error {
 	o := p.outlets[id]
 	if o == nil {
 		return nil
 	}
 	delete(p.outlets, id)
+	if o.lanes != 0 { // its minor numbers are free now
+		for _, other := range p.outlets {
+			other.unlaned = false
+		}
+	}
 	errs := []error{p.openGate(id), gone(p.s.obj.Lanes.Delete(p.key(id)))}
 	for _, minor := range o.below(id) {
 		errs = append(errs, p.pair.removeLane(id, minor))
@@ -237,16 +242,16 @@ func (p *sendPlace) clear(id uint32) error {
 	return errors.Join(append(errs, p.pair.removeClass(id), gone(p.s.obj.Outflows.Delete(p.key(id))))...)
 }
 
-// close leaves everything as it is for a successor.
+// close leaves everything in the kernel for a successor.
 func (p *sendPlace) close() error { return p.shut(&p.watch) }
 
-// remove leaves nothing. Sockets here are judged by the egress hook again, once it
-// is told that a queue has gone.
+// remove removes everything. The egress hook judges the sockets here again, once renew has told it that a queue has
+// gone.
 func (p *sendPlace) remove() error {
 	there, err := p.present()
 	errs := []error{err}
 	for index := range p.devices {
-		errs = append(errs, p.leave(index, there[index]))
+		errs = append(errs, p.leave(index, err != nil || there[index]))
 	}
 	delete(p.s.places, p.ns)
 	errs = append(errs, p.s.renew())

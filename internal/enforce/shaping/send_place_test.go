@@ -17,7 +17,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// lived has a process live in a namespace until it is told to end.
+// lived starts a process in a network namespace. The process lives until the caller calls end.
 func lived(t *testing.T, n *testutil.NetNS) (end func()) {
 	t.Helper()
 	rx, err := testutil.StartReceiver(n, testutil.ReceiverConfig{})
@@ -26,7 +26,7 @@ func lived(t *testing.T, n *testutil.NetNS) (end func()) {
 	return func() { _ = rx.Close() }
 }
 
-// floodIn floods from another namespace by sockets of this process, until stopped.
+// floodIn floods from another network namespace by a socket of this process, until the caller calls stop.
 func floodIn(t *testing.T, from *testutil.NetNS, to *net.UDPAddr) (stop func()) {
 	t.Helper()
 	c := dial(t, from, "udp", to.String())
@@ -40,7 +40,7 @@ func floodIn(t *testing.T, from *testutil.NetNS, to *net.UDPAddr) (stop func()) 
 	return func() { _ = c.Close() }
 }
 
-// sinkHere counts the payload that comes to a socket of the test's namespace.
+// sinkHere counts the payload that arrives at a socket of the test's namespace.
 func sinkHere(t *testing.T, address string) (*net.UDPAddr, *atomic.Int64) {
 	t.Helper()
 	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(address)})
@@ -50,7 +50,7 @@ func sinkHere(t *testing.T, address string) (*net.UDPAddr, *atomic.Int64) {
 	return c.LocalAddr().(*net.UDPAddr), count(c)
 }
 
-// queuedIn waits until a namespace has a queue for what is sent.
+// queuedIn waits until a network namespace has a queue for non-TCP egress.
 func queuedIn(t *testing.T, n *testutil.NetNS, free []string) {
 	t.Helper()
 	for begin := time.Now(); len(devicesIn(t, n)) <= len(free)+2; time.Sleep(10 * time.Millisecond) {
@@ -84,8 +84,8 @@ func near(t *testing.T, what string, want, within float64, measure func() float6
 
 const perDatagram = 1 + udpHeaders4/1400.0
 
-// In another namespace than the daemon's: the limit holds, senders wait, another
-// daemon takes that over, and nothing stays when nobody sends there any more.
+// TestSentElsewhere checks egress in another network namespace than the daemon's. The limit holds, senders wait, and
+// another daemon takes the queue over. Nothing stays when nobody sends there any more.
 func TestSentElsewhere(t *testing.T) {
 	const limit = 1e6
 	far := elsewhere(t)
@@ -123,7 +123,7 @@ func TestSentElsewhere(t *testing.T) {
 	}
 	time.Sleep(time.Second)
 	near(t, "taken over", limit, tolerance(0.03), arrives)
-	// the last process ends
+	// The last process in the namespace ends.
 	stop()
 	end()
 	time.Sleep(sendLeft + 200*time.Millisecond)
@@ -134,7 +134,7 @@ func TestSentElsewhere(t *testing.T) {
 	if pins, _ := filepath.Glob(options().PinDir + "/link_egress_device_*"); len(pins) > 0 {
 		t.Errorf("programs are attached still: %q", pins)
 	}
-	// and others come
+	// Another process comes to live there.
 	lived(t, far)
 	floodIn(t, far, to)
 	queuedIn(t, far, there)
@@ -144,8 +144,8 @@ func TestSentElsewhere(t *testing.T) {
 	}
 }
 
-// waits checks that a sender beside a flood in a namespace waits, or is told to try
-// again, as its socket says.
+// waits checks that a sender waits beside a flood in a network namespace, or gets EAGAIN while its socket is
+// non-blocking.
 func waits(t *testing.T, from *testutil.NetNS, to *net.UDPAddr) {
 	t.Helper()
 	var fd int
@@ -168,7 +168,7 @@ func waits(t *testing.T, from *testutil.NetNS, to *net.UDPAddr) {
 	}
 }
 
-// One limit for what a process sends in two namespaces together, and one of them
+// TestSentInTwoPlaces checks one limit for the egress of a process in two network namespaces together. One namespace
 // gets what the other leaves.
 func TestSentInTwoPlaces(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSentElsewhere and TestDivide")
@@ -203,7 +203,7 @@ func TestSentInTwoPlaces(t *testing.T) {
 	if least := min(here, other); least < 0.4*(here+other) {
 		t.Errorf("%.0f and %.0f bytes/s", here, other)
 	}
-	// a slow one beside a flood
+	// Now a slow sender sends beside a flood.
 	stop()
 	soon(t, "nothing waits of a flood that has ended", time.Second, func() bool { return counted(t, k, far) == 0 })
 	loses(t, k, far)
@@ -222,7 +222,7 @@ func TestSentInTwoPlaces(t *testing.T) {
 	}
 }
 
-// numberOf is by which the kernel side knows a namespace.
+// numberOf returns the number by which the kernel side knows a network namespace.
 func numberOf(t *testing.T, n *testutil.NetNS) (ns uint32) {
 	t.Helper()
 	must(t, n.Do(func() (err error) {
@@ -232,7 +232,8 @@ func numberOf(t *testing.T, n *testutil.NetNS) (ns uint32) {
 	return ns
 }
 
-// loses has a packet be lost on its way through the queue in a namespace in which nothing is sent just now.
+// loses makes a packet seem lost on its way through the queue, in a network namespace in which nothing is sent just
+// now.
 func loses(t *testing.T, k *Kernel, in *testutil.NetNS) {
 	t.Helper()
 	key := bpf.OutflowKey{Netns: numberOf(t, in), Node: 7}
@@ -248,7 +249,8 @@ func loses(t *testing.T, k *Kernel, in *testutil.NetNS) {
 	must(t, k.send.obj.Outflows.Put(key, f))
 }
 
-// counted is what waits in a namespace by the lanes' counts, on which shares depend.
+// counted returns the backlog in a network namespace by the counters of the per-program classes. Shares depend on
+// these.
 func counted(t *testing.T, k *Kernel, in *testutil.NetNS) (bytes int64) {
 	t.Helper()
 	ns := numberOf(t, in)
@@ -262,12 +264,12 @@ func counted(t *testing.T, k *Kernel, in *testutil.NetNS) (bytes int64) {
 	return bytes
 }
 
-// What is due to a program is divided so that where it wants less it leaves the rest
+// TestDivide checks how the rate that is due to a program is divided. Where the program wants less, it leaves the rest
 // to where it wants more.
 func TestDivide(t *testing.T) {
 	const due = 1000
 	for _, c := range []struct {
-		waits, sends []float64 // what lanes send in which something waits, and the others
+		waits, sends []float64 // rates of the classes that have a backlog, and of the others
 		want         float64
 	}{
 		{[]float64{400}, nil, due},
@@ -294,7 +296,7 @@ func TestDivide(t *testing.T) {
 	if !p.waits || p.sent < 390_000 || p.sent > 400_000 || p.wants < 1e7 {
 		t.Errorf("of what sends 400,000 bytes/s and waits is seen: %+v", p)
 	}
-	p.lost = 1e6 // so it was never there
+	p.lost = 1e6 // a backlog that never was in the queue
 	if p.see(bpf.Lane{Child: 5, CameBytes: 2e6, LeftBytes: 1e6}, 1, now.Add(20*shareLook), 0); p.waits || p.waiting != 0 {
 		t.Errorf("of what was lost is seen: %+v", p)
 	}
@@ -304,12 +306,12 @@ func TestDivide(t *testing.T) {
 	for i := range uint64(20) {
 		p.see(bpf.Lane{Child: 6, CameBytes: 1500 + i*1000, LeftBytes: i * 1000}, 3, now.Add(time.Duration(i)*shareLook), 0)
 	}
-	if !p.waits || p.wants < 3*34_000 || p.wants > 3*36_000 { // twice 10,000 bytes/s, and 1,500 bytes in a look, three times on the line
+	if !p.waits || p.wants < 3*34_000 || p.wants > 3*36_000 { // twice 10,000 bytes/s, and 1,500 bytes per sample, three times that on the line
 		t.Errorf("of what sends 10,000 bytes/s by the queue is seen: %+v", p)
 	}
 }
 
-// The rate of a class is what those are due who wait, and what the others send.
+// TestLaneRates checks that the rate of a class is what its waiting programs are due, and what the others send.
 func TestLaneRates(t *testing.T) {
 	const limit = 1000
 	rates := map[uint64]float64{1: 300, 2: 300, 3: 300}
@@ -318,7 +320,7 @@ func TestLaneRates(t *testing.T) {
 		want  uint64
 	}{
 		{[]part{{child: 1, waits: true, wants: 900}, {child: 2, waits: true, wants: 300}}, 600},
-		{[]part{{child: 1, waits: true, wants: 900}, {child: 2, waits: true, wants: 50}}, 350}, // the rest of it passes beside
+		{[]part{{child: 1, waits: true, wants: 900}, {child: 2, waits: true, wants: 50}}, 350}, // the rest of child 2 passes beside the queue
 		{[]part{{child: 1, waits: true, wants: 900}, {child: 2, sent: 100}}, 400},
 		{[]part{{child: 1, waits: true, wants: 900}, {child: 2, sent: 100, quiet: shareQuiet + 1}}, 300},
 		{[]part{{child: 1, sent: 10}, {child: 2, sent: 10}, {child: 3, sent: 10}}, 900},

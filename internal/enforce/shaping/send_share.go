@@ -13,35 +13,34 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// A node has a class in each namespace in which it sends, and lanes in it for the
-// programs. The clock knows what each program is due; what those are due that wait
-// is the rate of the class. Of a program that sends in several namespaces, who wants
-// less than the others leaves them the rest.
+// A node has a class in each network namespace in which it sends, and per-program classes below it. The node's clock
+// knows what each program is due. The class gets the sum of what its waiting programs are due as its rate. A program
+// may send in several namespaces. Where it wants less than in the others, it leaves them the rest.
 
-// partTime is over how long what a lane sends is averaged.
+// partTime is the time over which the rate of a per-program class is averaged.
 const partTime = 300 * time.Millisecond
 
-// part is what was seen of a lane.
+// part is what the samples show of one per-program class.
 type part struct {
 	child      uint64
-	class      uint64 // of whom the rate is a part: child, or who is around it
+	class      uint64 // the one that is charged: child, or a node around it
 	at         time.Time
 	came, left uint64
 	waiting    int64   // bytes in the queue
-	lost       uint64  // bytes that came and did not get into the queue, or out of it: as if they waited
-	sent       float64 // average, bytes/s
-	waits      bool    // there is more than it may send
-	waited     int     // looks in which something waited
-	wants      float64 // of the queue until the next look, bytes/s: what waits, and twice what came in the last
-	quiet      int     // looks since something came
+	lost       uint64  // bytes that came and never left the queue, or never got into it: they only seem to wait
+	sent       float64 // average rate, bytes/s
+	waits      bool    // it has a backlog: more than it may send
+	waited     int     // successive samples with a backlog
+	wants      float64 // bytes/s until the next sample: its backlog, and twice the bytes since the last one
+	quiet      int     // samples since something came
 	weight     uint32
-	byRate     bool // the weight is by what is due, where something is promised
+	byRate     bool // the weight follows the rate that is due, since a child has a guarantee
 }
 
-// see counts what left the lane since the last look. perByte is what counts of a byte: more than 1 on a line that
-// carries more than IP bytes.
+// see takes the counters of a per-program class at a sample. perByte is how much an IP byte counts: more than 1 on a
+// line that carries more than IP bytes.
 func (p *part) see(l bpf.Lane, perByte float64, now time.Time, nowNS uint64) {
-	if p.child != l.Child { // another's by now
+	if p.child != l.Child { // the class belongs to another child now
 		*p = part{child: l.Child}
 	}
 	p.class = l.Class
@@ -60,7 +59,7 @@ func (p *part) see(l bpf.Lane, perByte float64, now time.Time, nowNS uint64) {
 	}
 	switch {
 	case p.at.IsZero():
-	case p.quiet > shareQuiet: // it begins anew
+	case p.quiet > shareQuiet: // the average starts again
 		p.sent = 0
 	case span > 0:
 		weight := min(span.Seconds()/partTime.Seconds(), 1)
@@ -75,11 +74,11 @@ func (p *part) see(l bpf.Lane, perByte float64, now time.Time, nowNS uint64) {
 	}
 }
 
-// idle says that there is nothing of it to be looked at.
+// idle reports whether the class needs no attention: nothing came recently, and it has no backlog.
 func (p *part) idle() bool { return p.child == 0 || p.quiet > shareQuiet && !p.waits }
 
-// divide is the rate of each lane of a program at which they send together what is
-// due: those in which nothing waits need no more than they send.
+// divide returns the rate of each class with a backlog, where several classes together send what is due to one program.
+// Classes without a backlog need no more than they send.
 func divide(due float64, parts []*part) float64 {
 	rest, hungry := due, 0
 	for _, p := range parts {
@@ -95,8 +94,7 @@ func divide(due float64, parts []*part) float64 {
 	return max(rest, due/float64(len(parts))) / float64(hungry)
 }
 
-// adapt looks once at every node, in the namespaces in which something was sent of
-// late.
+// adapt samples every node once, in the network namespaces in which something was sent recently.
 func (s *sender) adapt() error {
 	var errs []error
 	var busy []*sendPlace
@@ -104,13 +102,13 @@ func (s *sender) adapt() error {
 	for _, p := range s.places {
 		idle, err := p.idle(now)
 		errs = append(errs, err)
-		// what comes to an end is looked at, too
+		// Twice the time that makes a class idle: the samples also show that sending has ended.
 		if idle < 2*shareQuiet*shareLook {
 			busy = append(busy, p)
 		}
 	}
 	for _, p := range busy {
-		p.standingsOnce = sync.OnceValues(p.pair.standings) // all classes of the place, of however many nodes it is asked
+		p.standingsOnce = sync.OnceValues(p.pair.standings) // one request lists all classes, for however many nodes
 	}
 	tooLong := false
 	if len(busy) > 0 {
@@ -123,7 +121,7 @@ func (s *sender) adapt() error {
 	return errors.Join(append(errs, s.keepBuffers(tooLong))...)
 }
 
-// waitsLong says whether something waits for longer than buffers should make it.
+// waitsLong reports whether packets wait longer than the send buffers should make them.
 func (n *outgoing) waitsLong(id uint32, busy []*sendPlace) bool {
 	for _, p := range busy {
 		o := p.outlets[id]
@@ -144,7 +142,7 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 	now := time.Now()
 	nowNS := monotonicNS()
 	var moved uint64
-	children := map[uint64][]*part{} // by whose they are
+	children := map[uint64][]*part{} // classes of each child
 	seen := map[*outlet]bpf.Outflow{}
 	var errs []error
 	for _, p := range busy {
@@ -159,7 +157,7 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 		if f.CameBytes != 0 {
 			errs = append(errs, p.tuneLanes(n, o, &f))
 		}
-		moved += f.CameBytes + f.Bytes // what waits may last for minutes
+		moved += f.CameBytes + f.Bytes // a backlog may last for minutes in which nothing comes
 		for i := range f.Lane {
 			if part := &o.part[i]; f.Lane[i].Child != 0 {
 				part.see(f.Lane[i], o.mix.perByte(n.spec.Line), now, nowNS)
@@ -188,11 +186,11 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 	return errors.Join(errs...)
 }
 
-// lostLooks is for how many looks something waits until the queue itself is asked whether it does.
+// lostLooks is the number of successive samples with a backlog after which HTB is asked whether there is one.
 const lostLooks = 5
 
-// findLost finds what was lost on its way through the queue, at a moment when the machine dropped packets, say. A lane of
-// which something seems to wait keeps others from what it does not use, for as long as it sends at all.
+// findLost finds packets that were lost on their way through the queue, for example while the machine dropped packets.
+// A class that only seems to have a backlog keeps what it does not use from others, for as long as it sends at all.
 func (p *sendPlace) findLost(id uint32, o *outlet) error {
 	suspect := false
 	for i := range o.part {
@@ -202,7 +200,7 @@ func (p *sendPlace) findLost(id uint32, o *outlet) error {
 		return nil
 	}
 	queues, err := p.standingsOnce()
-	if err != nil || o.lanes != 0 && queues[o.lanes].packets != 0 { // of any lane, by a gate
+	if err != nil || o.lanes != 0 && queues[o.lanes].packets != 0 { // a packet at the gate may be of any class
 		return err
 	}
 	for i, minor := range o.minors(id) {
@@ -214,8 +212,7 @@ func (p *sendPlace) findLost(id uint32, o *outlet) error {
 	return nil
 }
 
-// lanes is what each lane of a child may send, by child; false if nothing was charged
-// yet.
+// lanes returns what each class of a child may send, by child. known is false if nothing was charged yet.
 func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children map[uint64][]*part) (rates map[uint64]float64, known bool, err error) {
 	var clock bpf.Clock
 	err = base.Clocks.Lookup(bpf.ClockKey{Node: key.Node, Direction: key.Direction}, &clock)
@@ -227,7 +224,7 @@ func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children
 	}
 	went, nowNS := s.went(clock), monotonicNS()
 	rates = map[uint64]float64{}
-	shared := map[uint64][]*part{} // by who pays
+	shared := map[uint64][]*part{} // classes by the one that is charged
 	promises := map[uint64]promise{}
 	for child, parts := range children {
 		p := promiseOf(base, child, key.Node)
@@ -261,7 +258,7 @@ func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children
 	return rates, true, nil
 }
 
-// weighByRate has lanes be served by what is due to each, if something is promised to one.
+// weighByRate weighs the classes by the rate that is due to each, if one has a guarantee or a reservation.
 func weighByRate(children map[uint64][]*part, promises map[uint64]promise, rates map[uint64]float64, limit uint64) {
 	const whole = 10000
 	promised := false
@@ -286,16 +283,16 @@ func classOfChild(base *bpf.Object, key bpf.ClassKey, child uint64) (k bpf.Class
 	return k, nil
 }
 
-// promise is what a child may send by its weight and its guarantee. Programs are equal; the
-// class does not tell while it is not ahead of its clock.
+// promise is what a child may send by its weight and its guarantee or reservation. Programs have equal weights. A class
+// does not show its weight while it is not ahead of its clock.
 type promise struct {
 	weight      uint32
 	bytesPerSec uint64 // guaranteed or reserved, 0 = nothing
-	periodNS    uint64 // of a reservation
-	only        bool   // and no more
+	periodNS    uint64 // period of a reservation
+	only        bool   // the child may send no more than that
 }
 
-// promiseOf is that of a child below a node that limits it.
+// promiseOf returns the promise of a child below a node that limits the child.
 func promiseOf(base *bpf.Object, child uint64, below uint32) promise {
 	var n bpf.Node
 	if child>>63 == 0 || base.Nodes.Lookup(uint32(child), &n) != nil || n.Weight == 0 {
@@ -309,14 +306,15 @@ func promiseOf(base *bpf.Object, child uint64, below uint32) promise {
 	return p
 }
 
-// due is what may be sent by a reservation without extra, whose clock is kept as far ahead as
-// that of a class, and by a period.
+// due returns what a child may send by a reservation without extra. Its clock is kept as far ahead as that of a class,
+// and by one period more.
 func (p promise) due(g bpf.Class, limit, nowNS uint64) float64 {
 	return paced(float64(p.bytesPerSec), float64(int64(g.Finish-nowNS)), float64(p.periodNS), float64(limit))
 }
 
-// due is what all lanes in a place may send, given what each may. Who has little in the queue, and sends the
-// rest beside it, leaves that to no other lane: it is charged there.
+// due returns what all per-program classes in a queue may send together, given the rates of the children. A program may
+// have little in the queue, and send the rest past it, where the rest is charged. It leaves that rest to no other
+// class.
 func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
 	all, wanted, sent, waiting, alone := 0.0, 0.0, 0.0, 0, 0.0
 	for i := range o.part {
@@ -334,7 +332,7 @@ func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
 		}
 	}
 	switch {
-	case waiting == 1: // nobody would take what it does not use
+	case waiting == 1: // no other class could take what this one does not use
 		all = alone + sent
 	case waiting > 1:
 		all = wanted + sent
@@ -344,11 +342,11 @@ func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
 	return uint64(max(min(all, float64(limit)*mostOfLimit), float64(limit)/100, 1))
 }
 
-// adapt sets a class's rate, unless it has it nearly.
+// adapt sets the rate of a node's class, unless the class nearly has that rate.
 func (p *sendPlace) adapt(n *outgoing, o *outlet, rate uint64, f bpf.Outflow, now time.Time) error {
 	o.mix.update(bpf.Inflow{Bytes: f.Bytes, LinkBytes: f.LinkBytes, AsideBytes: f.AsideBytes}, now)
 	c := o.classAt(rate, n)
-	c.queueBytes = 0 // as it is
+	c.queueBytes = 0 // keep the queue
 	if off := math.Abs(float64(c.rate)-float64(o.class.rate)) / float64(o.class.rate); off < 0.002 {
 		return nil
 	}

@@ -9,20 +9,20 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// A datagram in parts that does not fit in a buffer which was made small fails. Which
-// socket's it was, a program tells that every packet meets which is dropped; so it is
-// attached only while namespaces with such sockets count datagrams that could not be sent.
+// A datagram in fragments fails if it does not fit in a send buffer that was made small. A BPF program finds the socket
+// of such a datagram. Every packet that the kernel drops meets the program. It is therefore attached only while network
+// namespaces with such sockets count datagrams that could not be sent.
 
-// shortLooks is for how many looks without one it stays.
+// shortLooks is how many samples without such a datagram the program stays attached.
 const shortLooks = 5
 
-// short is what was seen of datagrams that could not be sent.
+// short is what the samples show of datagrams that could not be sent.
 type short struct {
-	discards map[uint32]uint64 // by namespace
-	quiet    int               // looks since one was
+	discards map[uint32]uint64 // OutDiscards, by network namespace
+	quiet    int               // samples since a datagram could not be sent
 }
 
-// followShort has it be told whose datagrams do not fit, if some do not.
+// followShort attaches the program that finds the sockets of datagrams that do not fit, while some do not fit.
 func (s *sender) followShort(small []*bpf.BufferRecord) error {
 	now := map[uint32]uint64{}
 	s.short.quiet++
@@ -32,7 +32,7 @@ func (s *sender) followShort(small []*bpf.BufferRecord) error {
 		}
 		n, err := discards(r.Tgid)
 		if err != nil {
-			continue // it has ended, or its /proc cannot be read
+			continue // the process has ended, or its /proc cannot be read
 		}
 		now[r.Netns] = n
 		if was, known := s.short.discards[r.Netns]; known && was != n {
@@ -53,8 +53,8 @@ func discards(tgid uint32) (uint64, error) {
 	return discardsIn(string(v4), string(v6)), nil
 }
 
-// discardsIn takes the counts out of the kernel's tables: one of a line of names and one of
-// figures for each protocol, and one of a line for each figure.
+// discardsIn adds up the counts in the kernel's tables. For IPv4 the table has a line of names and a line of figures
+// for each protocol. For IPv6 the table has one line for each figure.
 func discardsIn(v4, v6 string) (n uint64) {
 	const name = "OutDiscards"
 	at := -1
@@ -69,7 +69,7 @@ func discardsIn(v4, v6 string) (n uint64) {
 				}
 			}
 		case at < len(fields):
-			n, _ = strconv.ParseUint(fields[at], 10, 64) // the kernel's
+			n, _ = strconv.ParseUint(fields[at], 10, 64) // the kernel writes figures only
 		}
 	}
 	for line := range strings.Lines(v6) {

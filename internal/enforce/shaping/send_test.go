@@ -20,10 +20,10 @@ import (
 
 const (
 	udpHeaders4, udpHeaders6 = 28, 48
-	segment                  = 1200 // of what one call hands over at once
+	segment                  = 1200 // bytes of each of the segments that one call hands over
 )
 
-// sending is a limit on what this process sends.
+// sending returns a node that limits the egress of this process.
 func sending(rate uint64) enforce.NodeSpec {
 	spec := enforce.NodeSpec{ID: 7, Kind: enforce.KindTree, Subject: uint64(os.Getpid())}
 	spec.Ceilings[enforce.OwnerAdmin][enforce.Up].BytesPerSec = rate
@@ -43,8 +43,8 @@ func sink(t *testing.T, in *testutil.NetNS, address string) (*net.UDPAddr, *atom
 	return c.LocalAddr().(*net.UDPAddr), count(c)
 }
 
-// flood sends datagrams to an address as fast as it may, or at a rate of payload,
-// and counts what it has sent and the errors.
+// flood sends datagrams to an address at a rate of payload in bytes/s, or as fast as it may if rate is 0. It counts the
+// payload that was sent, and the errors.
 func flood(t *testing.T, to *net.UDPAddr, size int, rate float64) (sent, failed *atomic.Int64) {
 	t.Helper()
 	c, err := net.DialUDP("udp", nil, to)
@@ -52,10 +52,10 @@ func flood(t *testing.T, to *net.UDPAddr, size int, rate float64) (sent, failed 
 	return floodOver(t, c, size, rate)
 }
 
-// floodOver is flood over a socket, which it closes when the test ends.
+// floodOver does the same over a socket, which it closes when the test ends.
 func floodOver(t *testing.T, c *net.UDPConn, size int, rate float64) (sent, failed *atomic.Int64) {
 	t.Helper()
-	if size > 9000 { // cut by the device, or just before it
+	if size > 9000 { // the device cuts them into segments, or the kernel just before it
 		setOption(t, c, unix.IPPROTO_UDP, unix.UDP_SEGMENT, segment)
 	}
 	t.Cleanup(func() { _ = c.Close() })
@@ -81,7 +81,7 @@ func floodOver(t *testing.T, c *net.UDPConn, size int, rate float64) (sent, fail
 	return sent, failed
 }
 
-// queued waits until there is a queue for what this process sends.
+// queued waits until there is a queue for non-TCP egress.
 func queued(t *testing.T, k *Kernel) {
 	t.Helper()
 	begin := time.Now()
@@ -94,7 +94,7 @@ func queued(t *testing.T, k *Kernel) {
 	t.Logf("a queue was there after %v", time.Since(begin))
 }
 
-// settled waits until the queue's rate is what it will be.
+// settled waits until the queue's rate has settled.
 func settled(t *testing.T, k *Kernel) {
 	t.Helper()
 	queued(t, k)
@@ -102,7 +102,7 @@ func settled(t *testing.T, k *Kernel) {
 	must(t, k.Maintain())
 }
 
-// tolerance is how near to the limit all has to be; emulated machines are slow.
+// tolerance returns how far from the limit a rate may be. Emulated machines are slow, and may be further off.
 func tolerance(usual float64) float64 {
 	if os.Getenv("NETNICE_VM") != "" {
 		return 0.15
@@ -120,7 +120,7 @@ func TestSentDatagrams(t *testing.T) {
 		name, address string
 		size          int
 		headers       float64
-		before        bool // it sends before it is limited
+		before        bool // the flood begins before the limit
 	}{
 		{"IPv4", theirs4, 1400, udpHeaders4, true},
 		{"IPv6 in fragments", theirs6, 4000, udpHeaders6 + 2*40 + 3*8, false},
@@ -151,7 +151,7 @@ func TestSentDatagrams(t *testing.T) {
 			if failed.Load() > 0 {
 				t.Errorf("%d calls failed", failed.Load())
 			}
-			if max(lost, -lost) > 150_000 { // so much is under way now and then
+			if max(lost, -lost) > 150_000 { // at times 150 KB are under way
 				t.Errorf("%d bytes of %d did not arrive", lost, sent.Load()-from)
 			}
 			must(t, k.RemoveNode(7))
@@ -166,7 +166,7 @@ func TestSentDatagrams(t *testing.T) {
 	}
 }
 
-// A sender waits, or is told to try again, as its socket says.
+// TestDatagramsWait checks that a sender waits, or gets EAGAIN if its socket is non-blocking.
 func TestDatagramsWait(t *testing.T) {
 	far := elsewhere(t)
 	k := opened(t)
@@ -188,7 +188,7 @@ func TestDatagramsWait(t *testing.T) {
 	}
 	took := time.Since(begin)
 	t.Logf("%d of 2000 calls refused; %d calls that wait took %v, %v of CPU by all", again, more, took, cpuTime(t)-cpu)
-	// half of the limit, or what is left to it
+	// The sender gets half of the limit, or what the flood leaves.
 	if least := more * 1000 * time.Second / 500_000; took < least*9/10 {
 		t.Errorf("%d datagrams of 1000 bytes were sent in %v", more, took)
 	}
@@ -201,8 +201,8 @@ func cpuTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// tcpFlood sends over TCP as fast as it may to the other namespace, or at a rate,
-// and counts the payload that arrives.
+// tcpFlood sends over TCP to the other namespace at a rate, or as fast as it may if rate is 0. It counts the payload
+// that arrives.
 func tcpFlood(t *testing.T, far *testutil.NetNS, address string, rate float64) *atomic.Int64 {
 	t.Helper()
 	var l net.Listener
@@ -241,15 +241,14 @@ func setOption(t *testing.T, c syscall.Conn, level, option, value int) {
 	must(t, err)
 }
 
-// roomForStalls lets a socket keep so much in the queue that the limit is used while its
-// sender does not get a processor for some 100 ms: with the usual room those stalls are
-// what is measured.
+// roomForStalls gives a socket a send buffer that keeps the limit used while its sender gets no processor for some
+// 100 ms. With the usual buffer the test would measure those stalls.
 func roomForStalls(t *testing.T, c *net.UDPConn) {
 	t.Helper()
 	setOption(t, c, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 512<<10)
 }
 
-// UDP and TCP share one limit: each gets half of it, or what the other leaves.
+// TestDatagramsBesideTCP checks that UDP and TCP share one limit. Each gets half of it, or what the other leaves.
 func TestDatagramsBesideTCP(t *testing.T) {
 	const limit, size, tcpBytes = 4e6, 1400, 1500.0 / 1448
 	perUDP := 1 + udpHeaders4/float64(size)
@@ -259,7 +258,7 @@ func TestDatagramsBesideTCP(t *testing.T) {
 	for _, c := range []struct {
 		udp, tcp         float64 // offered, in parts of the limit; 0 = as fast as it may
 		wantUDP, wantTCP float64
-		alone            bool // and then nobody looks after it
+		alone            bool // the daemon ends in the test, and the limit has to hold without it
 	}{{0.2, 0, 0.2, 0.8, false}, {0, 0.3, 0.7, 0.3, false}, {0, 0, 0.5, 0.5, true}} {
 		t.Run(fmt.Sprintf("%g beside %g", c.udp, c.tcp), func(t *testing.T) {
 			to, got := sink(t, far, theirs4)
@@ -312,8 +311,8 @@ func TestDatagramsBesideTCP(t *testing.T) {
 	}
 }
 
-// refused sends 2000 datagrams by a socket that is not to block, and returns how many
-// calls were told to try again; from then on it blocks.
+// refused sends 2000 datagrams by a non-blocking socket, and returns how many calls got EAGAIN. Then it makes the
+// socket blocking.
 func refused(t *testing.T, fd int, buf []byte, to unix.Sockaddr) (again int) {
 	t.Helper()
 	for range 2000 {
@@ -330,8 +329,8 @@ func refused(t *testing.T, fd int, buf []byte, to unix.Sockaddr) (again int) {
 	return again
 }
 
-// Of a low limit what waits in a socket's buffer is enough for minutes, in which nothing more comes:
-// it leaves at the limit all the same, also where it began by being ahead.
+// TestSentSlowly checks a low limit, at which the backlog in a socket's buffer lasts for minutes. In this time nothing
+// more comes into the queue. The backlog still leaves at the limit, also if it was ahead of the clock at first.
 func TestSentSlowly(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSentDatagrams, at a higher rate")
 	const limit, size = 3500, 1400

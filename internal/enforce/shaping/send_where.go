@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// sendIdle is for how long nothing may have come into the queue of another
-	// namespace than the daemon's until it is let go of; if no process lives
-	// there sendLeft is, for what is held of it keeps it alive.
+	// sendIdle is how long the queue of a network namespace stays without packets before it is removed. The queue of
+	// the daemon's own namespace stays (see look). sendLeft is that time where no process lives in the namespace, since
+	// the files that the daemon has open of a namespace keep it alive.
 	sendIdle = 10 * time.Second
 	sendLeft = time.Second
 )
 
-// openPlace makes a queue in a namespace, in which a process of that number asked
-// for it, unless there is one or it failed of late.
+// openPlace makes a queue in a network namespace, where the process tgid asked for it. It makes none if there is one,
+// or if an attempt failed within the last sendRetry.
 func (s *sender) openPlace(ns, tgid uint32) error {
 	if p := s.places[ns]; p != nil {
 		return p.stay()
@@ -31,7 +31,7 @@ func (s *sender) openPlace(ns, tgid uint32) error {
 	}
 	delete(s.failed, ns)
 	p, err := s.newPlace(ns, fmt.Sprintf("/proc/%d/ns/net", tgid))
-	if p == nil && err == nil { // its socket is there, and it is elsewhere
+	if p == nil && err == nil { // the process lives in another namespace than its socket
 		if path := netnamespace.PathOf(ns); path != "" {
 			p, err = s.newPlace(ns, path)
 		}
@@ -48,8 +48,8 @@ func (s *sender) openPlace(ns, tgid uint32) error {
 	return err
 }
 
-// look lets go of the namespaces in which nothing limited sends any more than its
-// share, unless somebody holds their queues; of the daemon's own, if nothing ever did.
+// look removes the queues of network namespaces in which no limited program sends more than its share any more, unless
+// a caller holds them. It removes the queue of the daemon's own namespace only if nothing ever came into it.
 func (s *sender) look(by holds) error {
 	var errs []error
 	for _, p := range s.places {
@@ -63,7 +63,7 @@ func (s *sender) look(by holds) error {
 	return errors.Join(errs...)
 }
 
-// look does so for one of them.
+// look does the same for one queue.
 func (p *sendPlace) look(by holds) error {
 	if p.isHome() && !p.unasked {
 		return nil
@@ -89,8 +89,8 @@ func (p *sendPlace) look(by holds) error {
 	return errors.Join(err, p.letGo())
 }
 
-// letGo removes a place that nobody uses, in turns: to leave a device takes a grace period of the kernel's, as to enter
-// one does. What is sent by a device that was left is judged as where there is no queue.
+// letGo removes a queue that nobody uses, in turns: to leave a device takes a grace period of the kernel's, as to enter
+// one does. The egress hook judges packets that leave by such a device as if there was no queue.
 func (p *sendPlace) letGo() error {
 	there, err := p.present()
 	errs := []error{err}
@@ -101,19 +101,19 @@ func (p *sendPlace) letGo() error {
 			p.rest.look(func() { p.s.changed(p) })
 			return errors.Join(append(errs, p.s.renew())...)
 		}
-		errs = append(errs, p.leave(index, there[index]))
+		errs = append(errs, p.leave(index, err != nil || there[index]))
 		left++
 	}
 	return errors.Join(append(errs, p.remove())...)
 }
 
-// stay enters the devices again that were left, of a place that is used after all. After an error the next look, or
-// who asks next, tries again.
+// stay enters the devices again that were left, because the queue is used after all. After an error, the next look or
+// the next request for the queue tries again.
 func (p *sendPlace) stay() error {
 	if !p.leaving {
 		return nil
 	}
-	p.entry.UsedNs = monotonicNS() // or else it would be idle still
+	p.entry.UsedNs = monotonicNS() // otherwise the queue would still be idle
 	if err := p.s.obj.Sender.Put(p.ns, &p.entry); err != nil {
 		return fmt.Errorf("keep a queue: %w", err)
 	}
@@ -124,7 +124,7 @@ func (p *sendPlace) stay() error {
 	return nil
 }
 
-// idle is for how long nothing came into the queue.
+// idle returns how long nothing has moved in the queue.
 func (p *sendPlace) idle(nowNS uint64) (time.Duration, error) {
 	var entry bpf.SendPlace
 	if err := p.s.obj.Sender.Lookup(p.ns, &entry); err != nil {
@@ -133,8 +133,7 @@ func (p *sendPlace) idle(nowNS uint64) (time.Duration, error) {
 	return time.Duration(int64(nowNS - entry.UsedNs)), nil
 }
 
-// resume takes over what an earlier process had made. Where that has gone, a queue
-// is made when it is asked for.
+// resume takes over the queues that an earlier process made. Where a queue has gone, the next request makes a new one.
 func (s *sender) resume() error {
 	entries := map[uint32]bpf.SendPlace{}
 	var ns uint32
@@ -180,7 +179,7 @@ func (s *sender) resume() error {
 	return errors.Join(append(errs, s.unpinLost(), s.renew())...)
 }
 
-// forget removes what is known of a namespace that cannot be entered any more.
+// forget removes the entries of a network namespace that cannot be entered any more.
 func (s *sender) forget(ns uint32) error {
 	errs := []error{gone(s.obj.Sender.Delete(ns))}
 	var lost []bpf.OutflowKey
@@ -227,7 +226,7 @@ func (s *sender) readDevices() error {
 	return errors.Join(errs...)
 }
 
-// unpinLost detaches what is attached in namespaces that are no places.
+// unpinLost detaches the programs in network namespaces that have no queue.
 func (s *sender) unpinLost() error {
 	known := map[string]bool{}
 	for _, p := range s.places {

@@ -12,37 +12,36 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// One limit over TCP and all else: what leaves the queue is charged to the clock
-// that paces TCP, in a class of its own. The clock is fair by construction, so it
-// knows what that class is due: the virtual time that passes times its weight.
-// The queue's rate follows that, so that the class stays a little ahead of the
-// clock: then it counts as one that wants more, and takes what others leave.
+// One limit holds for TCP and non-TCP traffic together. Packets that leave the queue are charged to the clock that
+// paces TCP, in a class of their own. The clock is fair by construction, and knows what that class is due: the virtual
+// time that passes, times the weight. The queue's rate follows that, so that the class stays a little ahead of the
+// clock. Such a class counts as one that wants more, and takes what others leave.
 
 const (
 	shareLook = 100 * time.Millisecond
-	// So far ahead of the clock the class is kept, at least two packets, and in
-	// this time the way back there is gone.
+	// shareAhead is how far ahead of the clock the class is kept, two packets at least. shareTime is the time in which
+	// the class gets back there.
 	shareAhead = 60 * time.Millisecond
 	shareTime  = 500 * time.Millisecond
-	shareQuiet = 10 // looks at a queue to which nothing came
-	// bounds of the queue's rate, in parts of what is due and of the limit
+	shareQuiet = 10 // samples without new packets, after which a queue is unused
+	// These are bounds of the queue's rate, in parts of what is due and of the limit.
 	leastOfDue, mostOfDue, mostOfLimit = 0.5, 1.25, 1.002
 
-	virtualShift = 20 // of virtual time: NN_VTIME_SHIFT
+	virtualShift = 20 // fraction bits of virtual time: NN_VTIME_SHIFT
 	usualWeight  = 100
 )
 
-// share is what was seen of a node's clock at the last look.
+// share is what the last sample showed of a node's clock.
 type share struct {
 	known  bool
 	clock  bpf.Clock
 	weight uint32
-	bytes  uint64 // that had come into the queue
-	quiet  int    // looks since then
+	bytes  uint64 // bytes that had come into the queue, or moved in it
+	quiet  int    // samples since that count changed
 }
 
-// due is what the class may send, in IP bytes per second, given the clock and
-// the class as they are now and the limit.
+// due returns what the class may send, in IP bytes per second. It takes the clock and the class as they are now, and
+// the limit.
 func (s *share) due(clock bpf.Clock, k bpf.Class, limit uint64, nowNS uint64) float64 {
 	went := s.went(clock)
 	if k.Weight != 0 || s.weight == 0 {
@@ -54,8 +53,7 @@ func (s *share) due(clock bpf.Clock, k bpf.Class, limit uint64, nowNS uint64) fl
 	return went.due(clock, k, s.weight, 0, limit, nowNS)
 }
 
-// passage is how a clock went between two looks; spanNS is 0 if there was none
-// before.
+// passage is how far a clock went between two samples. spanNS is 0 if there was no earlier sample.
 type passage struct{ virtual, idleNS, spanNS float64 }
 
 func (s *share) went(clock bpf.Clock) (w passage) {
@@ -70,7 +68,7 @@ func (s *share) went(clock bpf.Clock) (w passage) {
 	return w
 }
 
-// due is the same of one of several classes, of that weight and guarantee.
+// due returns the same for one of several classes, which has the given weight (of) and guarantee.
 func (w passage) due(clock bpf.Clock, k bpf.Class, of uint32, guarantee, limit, nowNS uint64) float64 {
 	rate, weight := float64(limit), float64(of)
 	due := rate
@@ -81,20 +79,20 @@ func (w passage) due(clock bpf.Clock, k bpf.Class, of uint32, guarantee, limit, 
 	if d := int64(k.Finish - clock.Vtime); d > 0 {
 		ahead = float64(d) / (1 << virtualShift) * weight
 	}
-	// virtual time has gone on since the last charge
+	// Virtual time has gone on since the last charge.
 	aheadNS := ahead/due*1e9 - max(float64(int64(nowNS-clock.TimeNs)), 0)
 	return paced(due, aheadNS, 0, rate)
 }
 
-// paced is the rate, near what is due, at which what is ahead of its clock comes to be as far
-// ahead as it should, and by moreNS.
+// paced returns a rate near what is due. At this rate a class that is aheadNS ahead of its clock comes to be as far
+// ahead as it should, and by moreNS further.
 func paced(due, aheadNS, moreNS, limit float64) float64 {
 	wantNS := max(float64(shareAhead), 2*usualPacket/due*1e9) + moreNS
 	factor := 1 + (wantNS-max(aheadNS, 0))/float64(shareTime)
 	return min(due*min(max(factor, leastOfDue), mostOfDue), limit*mostOfLimit)
 }
 
-// followShares keeps the queues' rates at what their classes are due.
+// followShares keeps the queues' rates at what their classes are due, until stop is closed.
 func (k *Kernel) followShares(what string, stop <-chan struct{}, adapt func() error) {
 	tick := time.NewTicker(shareLook)
 	defer tick.Stop()
@@ -115,7 +113,7 @@ func (k *Kernel) followShares(what string, stop <-chan struct{}, adapt func() er
 	}
 }
 
-// came says whether something came into the queue of late, or moved in it.
+// came reports whether something came into the queue recently, or moved in it. bytes counts that.
 func (s *share) came(bytes uint64) bool {
 	if bytes != s.bytes {
 		s.bytes, s.quiet = bytes, 0
@@ -128,7 +126,8 @@ func (s *share) came(bytes uint64) bool {
 	return true
 }
 
-// look reads a node's clock and the class in it; false if nothing was charged yet.
+// look reads a node's clock and the class in it, and returns what the class is due. known is false if nothing was
+// charged yet.
 func (s *share) look(base *bpf.Object, key bpf.ClassKey, limit uint64) (due uint64, known bool, err error) {
 	var clock bpf.Clock
 	var k bpf.Class
@@ -145,7 +144,7 @@ func (s *share) look(base *bpf.Object, key bpf.ClassKey, limit uint64) (due uint
 	return uint64(s.due(clock, k, limit, monotonicNS())), true, nil
 }
 
-// directionCeiling is the lowest ceiling in one direction, 0 = none.
+// directionCeiling returns the lowest ceiling in one direction, 0 = none.
 func directionCeiling(spec enforce.NodeSpec, d enforce.Direction) (rate uint64) {
 	for _, limits := range spec.Ceilings {
 		if r := limits[d].BytesPerSec; r != 0 && (rate == 0 || r < rate) {

@@ -6,17 +6,17 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// slots are the numbers that packets carry of the devices by which they came or go, over all
-// network namespaces. No look at the devices that have one is needed to find a free one: on a
-// machine with more devices than slots each change of a device asks for as many as are refused.
+// slots are the numbers of devices over all network namespaces. A packet carries the slot of the device by which it
+// came or goes. The search for a free slot needs no list of the devices that have one. On a machine with more devices
+// than slots, each change of a device asks for a slot for every device that was refused.
 type slots struct {
-	last  uint32 // that was given
+	last  uint32 // slot that was given last
 	taken [bpf.MaxDevices]bool
 	count int
 }
 
-// free is a slot that no device has, which putDevice takes. They go round, as a packet of a device
-// that went may still carry its slot.
+// free returns a slot that no device has; putDevice then takes it. Slots are given in rotation, as a packet may still
+// carry the slot of a device that has gone.
 func (s *slots) free() (uint32, error) {
 	if s.count < bpf.MaxDevices-1 {
 		for range bpf.MaxDevices {
@@ -31,10 +31,10 @@ func (s *slots) free() (uint32, error) {
 	return 0, fmt.Errorf("%w: limits on more than %d devices", errTooMany, bpf.MaxDevices-1)
 }
 
-// take notes that a device has the slot. 0 is none.
+// take records that a device has the slot. Slot 0 stands for none.
 func (s *slots) take(slot uint32) { s.note(slot, true) }
 
-// release notes that no device has it any more.
+// release records that no device has the slot any more.
 func (s *slots) release(slot uint32) { s.note(slot, false) }
 
 func (s *slots) note(slot uint32, taken bool) {

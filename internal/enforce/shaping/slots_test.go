@@ -37,8 +37,8 @@ func TestSlots(t *testing.T) {
 	require.ErrorIs(t, err, errTooMany)
 }
 
-// A slot that was given and not taken, as its device could not be entered, is not lost; and it is
-// not the next, of which packets may be under way.
+// TestSlotsGoRound checks that a slot is not lost if it was given and not taken, as its device could not be entered. It
+// is not the next slot to be given either, since packets with it may be under way.
 func TestSlotsGoRound(t *testing.T) {
 	var s slots
 	first, err := s.free()
@@ -56,7 +56,7 @@ func TestSlotsGoRound(t *testing.T) {
 	t.Errorf("slot %d is lost", first)
 }
 
-// What former releases or nobody could have written is no slot.
+// TestSlotsOutOfRange checks that slots are ignored which only another release, or none, could have written.
 func TestSlotsOutOfRange(t *testing.T) {
 	var s slots
 	for _, slot := range []uint32{0, bpf.MaxDevices, 1 << 31} {

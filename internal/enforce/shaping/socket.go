@@ -7,10 +7,9 @@ import (
 	"github.com/netnice/netnice/internal/enforce/pacing"
 )
 
-// Sockets limit themselves by an option (include/netnice.h). What they send by TCP
-// pacing alone holds. What they receive, and datagrams that they send, need a
-// class in a queue, and so a node: it is made here when a socket asks for it, and
-// goes with the socket.
+// Sockets limit themselves by an option (include/netnice.h). Pacing alone enforces the limit on TCP egress. Ingress and
+// non-TCP egress of a socket need a class in a queue, and so a node. The node is made here when a socket asks for it,
+// and goes with the socket.
 
 // followSockets makes and removes the nodes of sockets.
 func (k *Kernel) followSockets() {
@@ -32,7 +31,7 @@ func (k *Kernel) followSockets() {
 }
 
 func (k *Kernel) settleSockets() error {
-	k.reserving.Lock() // or what is being made would be looked for in vain
+	k.reserving.Lock() // a node that Reserve makes meanwhile would seem to have no socket
 	wishes, err := k.SocketWishes()
 	if err != nil {
 		k.reserving.Unlock()
@@ -42,7 +41,7 @@ func (k *Kernel) settleSockets() error {
 	k.reserving.Unlock()
 	if !k.mu.TryLock() {
 		k.mu.Lock()
-		var again error // it may have been long ago
+		var again error // the first list may be old by the time of the lock
 		wishes, again = k.SocketWishes()
 		err = errors.Join(err, again)
 	}
@@ -58,13 +57,13 @@ func (k *Kernel) settleSockets() error {
 	switch {
 	case changed || len(lifted) > 0:
 		return errors.Join(err, k.AssignSockets(), k.settleReceiving())
-	case len(wishes) > 0: // the daemon does so for its nodes alone
+	case len(wishes) > 0: // the daemon calls Maintain for its own nodes only
 		return errors.Join(err, k.tend())
 	}
 	return err
 }
 
-// unlessStopped is an error that does not come from the end of all.
+// unlessStopped returns the error, or nil if the kernel side is closed.
 func (k *Kernel) unlessStopped(err error) error {
 	select {
 	case <-k.stop:
@@ -74,9 +73,8 @@ func (k *Kernel) unlessStopped(err error) error {
 	}
 }
 
-// liftSockets lifts the nodes that no socket wants any more. That waits for nobody who
-// is at work on queues, which may take seconds where others want the kernel's lock of
-// the network, too: what is sent and comes then passes beside what waits.
+// liftSockets lifts the nodes that no socket wants any more. It does not wait for work on queues (mu), which may take
+// seconds while other programs want the kernel's network lock, too. New packets of the sockets then pass their backlog.
 func (k *Kernel) liftSockets(wishes []pacing.SocketWish) (lifted []uint32, err error) {
 	wanted := map[uint64]bool{}
 	for _, w := range wishes {
@@ -92,7 +90,7 @@ func (k *Kernel) liftSockets(wishes []pacing.SocketWish) (lifted []uint32, err e
 	return lifted, k.unlessStopped(errors.Join(errs...))
 }
 
-// setSockets makes the nodes that sockets want, or changes them.
+// setSockets makes or changes the nodes that sockets want.
 func (k *Kernel) setSockets(wishes []pacing.SocketWish) (changed bool, err error) {
 	before := map[uint64]enforce.NodeSpec{}
 	for _, spec := range k.SocketNodes() {
@@ -136,13 +134,13 @@ func (k *Kernel) Reserve(r enforce.SocketReservation) error {
 	return k.Kernel.Reserve(r)
 }
 
-// socketRates is what a socket wanted when its node was made.
+// socketRates returns the rates that a socket wanted when its node was last set.
 func socketRates(spec enforce.NodeSpec) (up, down uint64) {
 	of := spec.Ceilings[enforce.OwnerUser]
 	return of[enforce.Up].BytesPerSec, of[enforce.Down].BytesPerSec
 }
 
-// setSocket makes a node, with its classes before it, or changes it.
+// setSocket makes or changes a node. The class for ingress exists before the node does.
 func (k *Kernel) setSocket(spec enforce.NodeSpec) error {
 	rate, _ := ceiling(spec)
 	if rate != 0 {
@@ -165,7 +163,7 @@ func (k *Kernel) setSocket(spec enforce.NodeSpec) error {
 	return k.setSending(spec)
 }
 
-// endQueues ends what was done for a node that is lifted.
+// endQueues ends the queueing for a node that was lifted.
 func (k *Kernel) endQueues(id uint32) error {
 	err := k.sendsNoMore(id)
 	if k.on != nil {
@@ -175,8 +173,8 @@ func (k *Kernel) endQueues(id uint32) error {
 	return err
 }
 
-// settleReceiving has what comes in for sockets be looked at where they are, and
-// their windows set.
+// settleReceiving attaches the ingress programs where sockets with a limit on ingress live, and has the sockets'
+// windows set.
 func (k *Kernel) settleReceiving() error {
 	if k.on == nil {
 		return nil

@@ -32,8 +32,8 @@ func limitSocket(t *testing.T, c syscall.Conn, level, option int, rate uint64) {
 	must(t, err)
 }
 
-// apart moves this process to a cgroup of its own, which is all that the kernel side
-// then sees: no other netnice on this machine gets at its sockets' options before.
+// apart moves this process to a cgroup of its own, and returns options by which the kernel side sees only that cgroup.
+// No other netnice on this machine then handles the sockets' options first.
 func apart(t *testing.T) pacing.Options {
 	t.Helper()
 	testutil.RequireRoot(t)
@@ -63,8 +63,8 @@ func nodesGone(t *testing.T, k *Kernel) {
 	}
 }
 
-// A socket's own limits: of datagrams that it sends, and of what it receives. No
-// daemon asks for them.
+// TestSocketsLimitThemselves checks limits that sockets set on themselves: one on datagrams that a socket sends, and
+// one on ingress. No daemon requests them.
 func TestSocketsLimitThemselves(t *testing.T) {
 	opts := apart(t)
 	const limit = 1e6
@@ -103,7 +103,7 @@ func TestSocketsLimitThemselves(t *testing.T) {
 	}()
 	queued(t, k)
 	judge("datagrams sent", came, 1428.0/1400)
-	// Whoever is at work on queues does not keep it from being lifted.
+	// Work on queues, which holds the lock, does not delay the end of the limit.
 	k.mu.Lock()
 	limitSocket(t, sender, unix.IPPROTO_UDP, sendRate, 0)
 	nodesGone(t, k)
@@ -129,7 +129,7 @@ func TestSocketsLimitThemselves(t *testing.T) {
 				return
 			}
 			go func() {
-				_, _ = io.Copy(c, zeros{}) // until it is closed
+				_, _ = io.Copy(c, zeros{}) // until the peer closes the connection
 				_ = c.Close()
 			}()
 		}
@@ -160,7 +160,7 @@ func TestSocketsLimitThemselves(t *testing.T) {
 	nodesGone(t, k)
 }
 
-// zeros has no end.
+// zeros is an endless stream.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {

@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel gives what leaves the queue to whatever CPU lets it go, each of which has a
-// backlog: of a burst that two let go, a later packet of a connection may overtake an
-// earlier one, and TCP sends a chunk again. So receive packet steering keeps each
-// connection on one CPU.
+// Each packet that leaves the queue goes on at the CPU that lets it leave, and each CPU has a list of such packets. If
+// two CPUs let a burst leave, a later packet of a connection may overtake an earlier one, and TCP sends a chunk again.
+// Receive packet steering therefore keeps each connection on one CPU.
 
-// inOrder switches that on for the return device, or off before it goes: the kernel
-// itself would leave a part of it on. What cannot be set is as good as it was.
+// inOrder switches receive packet steering on for the return device. It switches steering off before the device goes,
+// as the kernel itself would leave a part of it on. After a failure the device works as without steering.
 func inOrder(link netlink.Link, alias string, on bool) {
 	mask := "0"
 	if on {
@@ -33,8 +32,7 @@ func inOrder(link netlink.Link, alias string, on bool) {
 	}
 }
 
-// steer writes the mask, unless the device that /sys has by that name is another
-// namespace's.
+// steer writes the mask, unless the device of that name in /sys belongs to another network namespace.
 func steer(link netlink.Link, alias, mask string) bool {
 	dir := filepath.Join("/sys/class/net", link.Attrs().Name)
 	index, err := os.ReadFile(filepath.Join(dir, "ifindex"))
@@ -48,13 +46,13 @@ func steer(link netlink.Link, alias, mask string) bool {
 	return os.WriteFile(filepath.Join(dir, "queues/rx-0/rps_cpus"), []byte(mask), 0) == nil
 }
 
-// withOwnDevices calls fn where /sys has the devices of the daemon's own network
-// namespace: as a rule it has them, but not for a daemon that was started in another.
+// withOwnDevices calls fn where /sys has the devices of the daemon's own network namespace. Usually /sys has them, but
+// not for a daemon that was started in another network namespace.
 func withOwnDevices(fn func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends, and what it mounts goes with it
+		runtime.LockOSThread() // never unlocked: the thread ends, and its mounts go with it
 		if unix.Unshare(unix.CLONE_NEWNS) == nil &&
 			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") == nil &&
 			unix.Mount("sysfs", "/sys", "sysfs", 0, "") == nil {

@@ -49,7 +49,7 @@ func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, erro
 	return stats, sockets, nil
 }
 
-// count adds what a node receives.
+// count adds the ingress figures of a node.
 func (s *shaper) count(stats *enforce.NodeStats, queues map[uint32]standing) {
 	n := s.nodes[stats.ID]
 	if n == nil {
@@ -93,7 +93,7 @@ func (k *Kernel) Attached() map[string]bool {
 	return out
 }
 
-// ProgramFor says for people what an attached program does.
+// ProgramFor returns a text for people about what an attached program does.
 func (k *Kernel) ProgramFor(name string) string {
 	if text := bpf.ShapingPurposes()[name]; text != "" {
 		return text
@@ -137,10 +137,10 @@ func (k *Kernel) Counters() (map[string]uint64, error) {
 // refusedName counts network namespaces without queues, as their owner has too many.
 const refusedName = "namespace_refused"
 
-// devicesRefusedName counts devices at which limits do not hold now: there are too many.
+// devicesRefusedName counts devices at which limits do not hold now, as there are too many devices.
 const devicesRefusedName = "device_refused"
 
-// countSent adds what waits of the nodes' datagrams.
+// countSent adds the backlog, the drops and the queueing delay of the nodes' non-TCP egress.
 func (k *Kernel) countSent(list []enforce.NodeStats) error {
 	if k.send == nil {
 		return nil

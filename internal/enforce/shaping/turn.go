@@ -11,25 +11,27 @@ import (
 )
 
 const (
-	// turnTime is for how long one look at the devices enters those that are down.
+	// turnTime is how long one look at the devices may enter devices that are down.
 	turnTime = 100 * time.Millisecond
-	// turnTimeUp is for how long it enters those that are up. Where a look leaves one, what is too much of what leaves
-	// by it is dropped until the next look, and of what comes in by it TCP's windows alone hold the limit.
+	// turnTimeUp is how long one look may enter devices that are up. A look may leave such a device for the next look.
+	// Until then, its egress that is too far ahead of a clock is dropped. For its ingress, TCP's windows alone enforce
+	// the limits until then.
 	turnTimeUp = 500 * time.Millisecond
 )
 
-// turn bounds how long a look at the devices holds the lock that every command waits for. To enter a
-// device takes a grace period of the kernel's, so a thousand take ten seconds and more. Where it would take too long
-// those that are down, by which no packet goes, are left for the next look, and at last also those that are up.
+// turn bounds how long a look at the devices holds the lock that every command waits for. To enter a device takes a
+// grace period of the kernel's, and a thousand devices take ten seconds and more. A look that would take too long
+// leaves devices for the next one: first those that are down, by which no packet goes, and at last also those that are
+// up.
 type turn struct {
 	began  time.Time
-	up     time.Duration // for so long those that are up are entered
-	upOnly bool          // all that are down are left
-	some   bool          // one was entered
-	left   bool          // one was left
+	up     time.Duration // how long devices that are up are entered
+	upOnly bool          // all devices that are down are left
+	some   bool          // a device was entered
+	left   bool          // a device was left
 }
 
-// leaves says whether a device is left. One that is known was entered before, or by an earlier process.
+// leaves reports whether a device is left. A known device was entered before, or by an earlier process.
 func (t *turn) leaves(l netlink.Link, known bool) bool {
 	if known {
 		return false
@@ -56,11 +58,11 @@ func (t *turn) enters(known map[int]bpf.Device, enter func(l netlink.Link, flags
 	}
 }
 
-// rest has the devices looked at again that a look has left.
+// rest starts another look when a look at the devices has left some.
 type rest struct{ waits atomic.Bool }
 
-// look calls a function soon which looks again; one call waits at a time. The caller holds the lock
-// that it takes.
+// look calls again soon, in a goroutine; again looks at the devices once more. One call waits at a time. The caller
+// holds the lock that again takes.
 func (r *rest) look(again func()) {
 	if !r.waits.CompareAndSwap(false, true) {
 		return

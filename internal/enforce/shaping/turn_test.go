@@ -56,14 +56,14 @@ func TestRestIsLookedAtOnce(t *testing.T) {
 		looked <- true
 	}
 	r.waits.Store(true)
-	r.look(again) // one waits already
+	r.look(again) // one call waits already
 	require.Empty(t, looked)
 	r.waits.Store(false)
 	lock.Lock()
 	r.look(again)
 	lock.Unlock()
 	<-looked
-	r.look(again) // what it left in its turn
+	r.look(again) // a look at what the previous look left
 	<-looked
 }
 
@@ -78,11 +78,12 @@ func TestPauseAfterALook(t *testing.T) {
 	}
 }
 
-// However many devices are up, one look enters some of them, and commands get in between until all are entered.
+// TestDevicesThatAreUpAreEnteredInTurns checks that one look enters only some of many devices that are up. Commands get
+// in between until all are entered.
 func TestDevicesThatAreUpAreEnteredInTurns(t *testing.T) {
 	k := opened(t)
 	defer func() { must(t, k.Down()) }()
-	k.turnUp = 0 // one in each look
+	k.turnUp = 0 // one device in each look
 	const devices = 6
 	for i := range devices / 2 {
 		addPairUp(t, fmt.Sprintf("turn%d", i))
@@ -100,7 +101,7 @@ func TestDevicesThatAreUpAreEnteredInTurns(t *testing.T) {
 		{"what is sent", func() error { return k.startSending(&bpf.QueueWanted{Netns: home}) }, func() int { return len(k.sendingAt(home).attached) }},
 		{"what comes in", func() error { return k.setReceiving(received) }, func() int { return len(k.receiving(home).attached) }},
 	} {
-		k.mu.Lock() // the look at the rest waits for it
+		k.mu.Lock() // the look at the rest waits for this lock
 		err := c.begin()
 		entered := c.entered()
 		k.mu.Unlock()
@@ -114,8 +115,8 @@ func TestDevicesThatAreUpAreEnteredInTurns(t *testing.T) {
 	}
 }
 
-// A queue that nobody uses leaves its devices in turns, too, and enters them again for who wants it meanwhile, also
-// after an attempt that failed.
+// TestDevicesAreLeftInTurns checks that a queue that nobody uses leaves its devices in turns, too. It enters them again
+// if a socket wants the queue meanwhile, also after an attempt that failed.
 func TestDevicesAreLeftInTurns(t *testing.T) {
 	k := opened(t)
 	defer func() { must(t, k.Down()) }()
@@ -136,9 +137,9 @@ func TestDevicesAreLeftInTurns(t *testing.T) {
 	must(t, err)
 	soon(t, "all are entered", 5*time.Second, func() bool { return entered() == many })
 	release()
-	// turn has one device be left of a queue that was idle for long, and perhaps somebody ask for it then.
+	// turn leaves one device of a queue that was idle for long. With again, a socket then asks for the queue.
 	turn := func(again bool) (left int, err error) {
-		k.mu.Lock() // the look at the rest waits for it
+		k.mu.Lock() // the look at the rest waits for this lock
 		defer k.mu.Unlock()
 		k.send.turnUp = 0
 		p := k.sendingAt(home)
@@ -165,7 +166,8 @@ func TestDevicesAreLeftInTurns(t *testing.T) {
 	soon(t, "all are left", 5*time.Second, func() bool { return slices.Equal(devices(t), free) })
 }
 
-// A namespace in which no process lives any more is left in turns, too.
+// TestNamespaceWithoutProcessesIsLeftInTurns checks that the devices of a network namespace are left in turns, too, if
+// no process lives there any more.
 func TestNamespaceWithoutProcessesIsLeftInTurns(t *testing.T) {
 	far := elsewhere(t)
 	for i := range 3 {
@@ -186,7 +188,7 @@ func TestNamespaceWithoutProcessesIsLeftInTurns(t *testing.T) {
 	release()
 	end()
 	soon(t, "no process lives there", 5*time.Second, func() bool { return netnamespace.PathOf(ns) == "" })
-	k.mu.Lock() // the look at the rest waits for it
+	k.mu.Lock() // the look at the rest waits for this lock
 	k.send.turnUp = 0
 	p := k.sendingAt(ns)
 	many := len(p.attached)
@@ -200,7 +202,7 @@ func TestNamespaceWithoutProcessesIsLeftInTurns(t *testing.T) {
 	soon(t, "all are left", 5*time.Second, func() bool { return slices.Equal(devicesIn(t, far), free) })
 }
 
-// closedMap is a map that cannot be written.
+// closedMap returns a map that cannot be written.
 func closedMap(t *testing.T, m *ebpf.Map) *ebpf.Map {
 	t.Helper()
 	closed, err := m.Clone()

@@ -14,14 +14,14 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// Devices may outlive the netnice that made them: its pins were in a mount namespace that has
-// ended, or somebody has removed them.
+// Devices may outlive the netnice that made them. Either its pins were in a mount namespace that has ended, or somebody
+// has removed the pins.
 
-// leaveWait is how long the kernel may take to let go of the programs of a netnice that was just taken down.
+// leaveWait is how long the kernel may take to release the programs of a netnice that was just taken down.
 const leaveWait = 250 * time.Millisecond
 
-// Unused names netnice's devices in this network namespace that nobody uses any more, and with
-// remove removes them. While any netnice is up on the machine all count as used.
+// Unused returns the names of netnice's devices in this network namespace that nobody uses any more. With remove it
+// also removes them. While any netnice is up on the machine, all devices count as used.
 func Unused(_ context.Context, remove bool) ([]string, error) {
 	wait := time.Duration(0)
 	if remove {
@@ -35,7 +35,7 @@ func Unused(_ context.Context, remove bool) ([]string, error) {
 	var errs []error
 	for _, link := range list {
 		if remove {
-			// A pair goes with the first of its two.
+			// The first of the two devices of a pair takes the other with it.
 			if err := removeOwn(link); err != nil {
 				errs = append(errs, err)
 				continue
@@ -46,8 +46,7 @@ func Unused(_ context.Context, remove bool) ([]string, error) {
 	return names, errors.Join(errs...)
 }
 
-// unused lists devices first, and then asks whether anybody is up: who is has been so before
-// making devices.
+// unused lists devices first, and then asks whether any netnice is up. Each netnice is up before it makes devices.
 func unused(up func() (bool, error)) ([]netlink.Link, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -73,7 +72,7 @@ func isOwn(l netlink.Link) bool {
 	return l.Type() == "veth" && strings.HasPrefix(l.Attrs().Alias, ownAlias)
 }
 
-// removeOwn removes a device, unless the number is another's by now; gone already is as good.
+// removeOwn removes a device, unless its number belongs to another device now. A device that has gone is no error.
 func removeOwn(link netlink.Link) error {
 	name := link.Attrs().Name
 	now, err := netlink.LinkByIndex(link.Attrs().Index)

@@ -10,7 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// names are those of netnice's devices that nobody uses, if up says so.
+// names returns the names of netnice's devices that nobody uses, if up returns false.
 func names(t *testing.T, up func() (bool, error)) (out []string) {
 	t.Helper()
 	list, err := unused(up)
@@ -23,8 +23,8 @@ func names(t *testing.T, up func() (bool, error)) (out []string) {
 	return out
 }
 
-// What a netnice has left whose pins are gone is known by its alias, and removed when nobody is up;
-// what is somebody else's never.
+// TestUnusedDevices checks that devices whose pins are gone are known by their alias, and removed if no netnice is up.
+// Devices of another program are never removed.
 func TestUnusedDevices(t *testing.T) {
 	testutil.RequireRoot(t)
 	ns, err := testutil.NewNetNS()
@@ -45,7 +45,7 @@ func TestUnusedDevices(t *testing.T) {
 			return err
 		}
 		foreign := netlink.NewLinkAttrs()
-		foreign.Name = "netnice7q" // somebody may call theirs so
+		foreign.Name = "netnice7q" // another program may choose that name
 		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: foreign, PeerName: "netnice7r"}); err != nil {
 			return err
 		}

@@ -9,22 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher tells when devices came, went or changed.
+// watcher reports that devices came, went or changed.
 type watcher struct {
 	changed chan struct{}
 	stop    chan struct{}
 }
 
 const (
-	watchPause   = 50 * time.Millisecond // between two looks
+	watchPause   = 50 * time.Millisecond // at least, between two looks
 	watchTimeout = 500 * time.Millisecond
-	// A look lists all devices of a namespace, with the lock held that commands wait for, however few have changed. So
-	// where that takes long the pause is watchFactor times as long, up to watchMost.
+	// A look lists all devices of a namespace, however few have changed, and holds the lock that commands wait for.
+	// After a long look the pause is watchFactor times as long as the look, up to watchMost.
 	watchFactor = 2
 	watchMost   = time.Second
 )
 
-// pauseAfter is the pause after a look that took so long.
+// pauseAfter returns the pause after a look that took so long.
 func pauseAfter(took time.Duration) time.Duration {
 	return min(max(watchPause, watchFactor*took), watchMost)
 }
@@ -46,7 +46,7 @@ func watchDevices(look func()) (*watcher, error) {
 	return w, nil
 }
 
-// read wakes follow for every message. A message that was lost counts as one.
+// read wakes follow for every message. A lost message counts as a message.
 func (w *watcher) read(socket *nl.NetlinkSocket) {
 	defer socket.Close()
 	for {
@@ -86,5 +86,5 @@ func (w *watcher) follow(look func()) {
 	}
 }
 
-// close ends the watch; a last look may be under way still.
+// close ends the watch. A last look may still be under way.
 func (w *watcher) close() { close(w.stop) }

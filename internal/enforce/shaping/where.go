@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// placeIdle is for how long nothing limited has to have been seen in a
-	// namespace until it is let go of.
+	// placeIdle is how long a network namespace must have had no limited process or socket before its ingress state is
+	// removed.
 	placeIdle = 500 * time.Millisecond
 	// placeRetry is the pause after a failure.
 	placeRetry = 5 * time.Second
 )
 
-// look finds the namespaces in which something limited lives, makes them places,
-// and lets go of those in which nothing does any more.
+// look finds the network namespaces in which limited processes or sockets live, and makes ingress state (a place) for
+// each. It removes the places of namespaces in which none live any more.
 func (s *shaper) look() error {
 	s.looks++
 	found, err := s.obj.FindPlaces(s.looks, s.sockets)
 	if err != nil {
 		return err
 	}
-	if s.portsKnown == 0 { // that look has marked the ports of all limited sockets
+	if s.portsKnown == 0 { // FindPlaces has marked the ports of all limited sockets
 		s.portsKnown = 1
 		if err := s.ensurePair(); err != nil {
 			return err
 		}
 	}
 	paths := map[uint32]string{}
-	strays := map[uint32]bool{} // of a socket there, whose processes are elsewhere
+	strays := map[uint32]bool{} // namespaces of sockets whose processes live elsewhere
 	for _, f := range found {
 		if f.Pid != 0 {
 			paths[f.Netns] = fmt.Sprintf("/proc/%d/ns/net", f.Pid)
@@ -90,8 +90,8 @@ func (s *shaper) look() error {
 	return errors.Join(errs...)
 }
 
-// linkPlaces are the namespaces of limited devices, with a path of each: whatever lives there
-// may receive by one.
+// linkPlaces returns the network namespaces of limited devices, with a path of each. Any socket there may receive by
+// such a device.
 func (s *shaper) linkPlaces() map[uint32]string {
 	paths := map[uint32]string{}
 	for ns := range s.linkNamespaces() {
@@ -109,8 +109,8 @@ func (s *shaper) linkPlaces() map[uint32]string {
 	return paths
 }
 
-// linkNamespaces are those namespaces, each once: to find one that is no place takes a look at all
-// processes.
+// linkNamespaces returns the network namespaces of limited devices, each once: to find the path of a namespace without
+// a place takes a look at all processes.
 func (s *shaper) linkNamespaces() map[uint32]bool {
 	list := map[uint32]bool{}
 	for _, n := range s.nodes {
@@ -122,7 +122,7 @@ func (s *shaper) linkNamespaces() map[uint32]bool {
 	return list
 }
 
-// begin makes everything that is needed in a place, or gives it up for a while.
+// begin makes everything that a place needs, or gives the place up for a while.
 func (p *place) begin() {
 	p.begun = true
 	if err := p.ensure(); err != nil {
@@ -132,14 +132,14 @@ func (p *place) begin() {
 	p.broken = nil
 }
 
-// brokenFor says why a process cannot be limited where it is.
+// brokenFor returns why the ingress of a process cannot be limited in its network namespace, nil if it can.
 func (s *shaper) brokenFor(spec enforce.NodeSpec) error {
 	if spec.Kind != enforce.KindTree {
 		return nil
 	}
 	ns, err := netnamespace.Of(fmt.Sprint(spec.Subject))
 	if err != nil {
-		return nil //nolint:nilerr // it has ended; its children live on
+		return nil //nolint:nilerr // the process has ended; its children live on
 	}
 	if p := s.places[ns]; p != nil {
 		return p.broken
@@ -147,8 +147,8 @@ func (s *shaper) brokenFor(spec enforce.NodeSpec) error {
 	return nil
 }
 
-// resumePlaces takes over what an earlier process had made. Places that have gone
-// meanwhile, or whose way home has changed, are forgotten.
+// resumePlaces takes over the places that an earlier process made. It forgets places whose namespace has gone
+// meanwhile, and removes all if that process had its pair in another namespace.
 func (s *shaper) resumePlaces(was bpf.Shaper) error {
 	entries := map[uint32]bpf.Place{}
 	var ns uint32
@@ -184,7 +184,7 @@ func (s *shaper) resumePlaces(was bpf.Shaper) error {
 	return errors.Join(append(errs, s.unpinLost())...)
 }
 
-// unpinLost detaches what is attached in namespaces that are no places.
+// unpinLost detaches the programs in network namespaces that have no place.
 func (s *shaper) unpinLost() error {
 	known := map[string]bool{}
 	for _, p := range s.places {
@@ -201,7 +201,7 @@ func (s *shaper) unpinLost() error {
 	return errors.Join(errs...)
 }
 
-// leaveHome removes the pair from the namespace of an earlier process.
+// leaveHome removes the pair of an earlier process from the namespace of that process.
 func (s *shaper) leaveHome(ns uint32) error {
 	path := netnamespace.PathOf(ns)
 	if path == "" {
@@ -210,7 +210,7 @@ func (s *shaper) leaveHome(ns uint32) error {
 	return netnamespace.Within(path, func() error { return removeByAlias(s.pair.alias) })
 }
 
-// forget removes what is known of a namespace that cannot be entered any more.
+// forget removes the entries of a network namespace that cannot be entered any more, and its link at home.
 func (s *shaper) forget(ns uint32, entry bpf.Place) error {
 	errs := []error{gone(s.obj.Places.Delete(ns))}
 	if entry.HomeIfindex != 0 {

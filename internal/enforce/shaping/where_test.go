@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// A namespace is looked for once, however many of its devices are limited.
+// TestLinkNamespaces checks that a network namespace is listed once, however many of its devices are limited.
 func TestLinkNamespaces(t *testing.T) {
 	s := &shaper{nodes: map[uint32]*limited{}}
 	limit := func(kind enforce.Kind, subject uint64) {
