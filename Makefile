@@ -1,5 +1,6 @@
 # make help lists the targets. demo, test, bench and lab need root: they make
-# network namespaces of their own and leave nothing but two empty lock files in /tmp.
+# network namespaces of their own and leave nothing but two empty lock files in /tmp,
+# and what was interrupted, until the next start: docs/internals/testing.md.
 
 GO      ?= go
 BIN     := bin/netnice

@@ -48,7 +48,7 @@ func TestAdaptPrefixes(t *testing.T) {
 		t.Errorf("nothing is sent yet: %+v", got)
 	}
 	v4, v6 := f.datagramsTo(6001, 1000, 2*capacity, false, nil), f.datagramsTo(6002, 1000, 2*capacity, true, nil)
-	f.soon("both hosts are followed", 20*time.Second, func() bool { return len(list().Adapted) == 2 })
+	f.assertWithin("both hosts are followed", 20*time.Second, func() bool { return len(list().Adapted) == 2 })
 	time.Sleep(16 * time.Second)
 	f.judge(testutil.Now(), 3*time.Second, func(from, to testutil.Instant) error {
 		f.until(from)
@@ -124,7 +124,7 @@ func TestAdaptManyByOneSocket(t *testing.T) {
 	if r := s.run(s.command("adapt", prefixes), p.A); r.code != 0 {
 		t.Fatal(r)
 	}
-	f.soon("all are followed", 6*time.Second, func() bool {
+	f.assertWithin("all are followed", 6*time.Second, func() bool {
 		var got api.AdaptList
 		r := s.netnice("adapt", "--json")
 		return r.code == 0 && json.Unmarshal([]byte(r.out), &got) == nil && len(got.Adapted) == 2*each
@@ -153,7 +153,7 @@ func TestAdaptByRule(t *testing.T) {
 	r.write("[[rule]]\nname = 'paths'\nto = ['10.98.0.100/30', 'fd00:98::64/126']\nprotocol = 'udp'\nadapt = true\nup = '200kB/s'\n")
 	f := newInboundFrom(s, p, p.A)
 	d := f.datagramsTo(6001, 1000, 2*capacity, true, nil)
-	f.soon("its host is followed", 20*time.Second, func() bool { return strings.Contains(s.netnice("adapt").out, own6) })
+	f.assertWithin("its host is followed", 20*time.Second, func() bool { return strings.Contains(s.netnice("adapt").out, own6) })
 	time.Sleep(6 * time.Second) // netnice measures other senders for the first time after three
 	f.judge(testutil.Now(), 2*time.Second, func(from, to testutil.Instant) error {
 		f.until(from)
@@ -167,7 +167,7 @@ func TestAdaptByRule(t *testing.T) {
 	s.refused(s.run(s.command("adapt", "10.98.0.100/30,fd00:98::64/126", "off"), p.A), `rule "paths"`, "change it there")
 	r.write("")
 	s.must("rules", "reload")
-	f.soon("it ends with the rule", 5*time.Second, func() bool { return !strings.Contains(s.netnice("adapt").out, own6) })
+	f.assertWithin("it ends with the rule", 5*time.Second, func() bool { return !strings.Contains(s.netnice("adapt").out, own6) })
 	for _, n := range s.list().Nodes {
 		if n.Subject.Kind == api.KindTo {
 			t.Errorf("it is still there: %+v", n)

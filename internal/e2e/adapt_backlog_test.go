@@ -94,7 +94,7 @@ func TestAdaptBacklog(t *testing.T) {
 				t.Error("nothing was dropped at the source")
 			}
 			if why := cpus.excuse(begin, testutil.Now()); why != "" {
-				t.Log(why)
+				t.Logf("not judged: the delay, because %s", why)
 				return
 			}
 			// The path's own queue adds half a second at most to that second. netnice also pauses the

@@ -243,7 +243,7 @@ func TestAdaptShortQueue(t *testing.T) {
 				t.Fatal(r)
 			}
 			d := f.datagramsTo(6001, 1000, 4*capacity, v6, nil)
-			f.soon("a window", 40*time.Second, func() bool { return s.adapted().WindowPackets > 0 })
+			f.assertWithin("a window", 40*time.Second, func() bool { return s.adapted().WindowPackets > 0 })
 			time.Sleep(4 * time.Second)
 			f.judge(testutil.Now(), 8*time.Second, func(from, to testutil.Instant) error {
 				f.until(from)
@@ -266,7 +266,7 @@ func TestAdaptShortQueue(t *testing.T) {
 			if err := tcp.Close(); err != nil {
 				t.Fatal(err)
 			}
-			f.soon("the window ends", 20*time.Second, func() bool { a := s.adapted(); return a.WindowPackets == 0 && a.Mode == "delay" })
+			f.assertWithin("the window ends", 20*time.Second, func() bool { a := s.adapted(); return a.WindowPackets == 0 && a.Mode == "delay" })
 			time.Sleep(4 * time.Second)
 			f.judge(testutil.Now(), 4*time.Second, func(from, to testutil.Instant) error {
 				f.until(from)
@@ -338,7 +338,7 @@ func TestAdaptChargesNoProbes(t *testing.T) {
 			if r := s.run(s.command(append([]string{"adapt", c.own4}, c.args...)...), p.A); r.code != 0 {
 				t.Fatal(r)
 			}
-			f.soon("it is probed", 5*time.Second, func() bool { return s.adapted().ProbedBytes > 300 })
+			f.assertWithin("it is probed", 5*time.Second, func() bool { return s.adapted().ProbedBytes > 300 })
 			for _, n := range s.list().Nodes {
 				if n.Up.Bytes != 0 {
 					t.Errorf("%s is charged %d bytes of probes", n.Subject, n.Up.Bytes)

@@ -123,7 +123,7 @@ wait()
 			f.must("unset", "--pid", x.pid())
 			begin := testutil.Now()
 			x.tell("go")
-			came := within(10*time.Second, func() bool {
+			came := eventually(10*time.Second, func() bool {
 				now := testutil.Now()
 				return f.rx.Bytes(ports[0], now) >= size && f.rx.Bytes(ports[1], now) >= size
 			})

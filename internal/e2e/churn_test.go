@@ -117,7 +117,7 @@ func (c *churn) received() (r received) {
 func (c *churn) flows() {
 	c.t.Helper()
 	const least = 0.6 // part of their sending rate: Python, on a machine that others use too
-	c.soon("all that is sent comes", 20*time.Second, func() bool {
+	c.assertWithin("all that is sent comes", 20*time.Second, func() bool {
 		before := c.received()
 		time.Sleep(400 * time.Millisecond)
 		after := c.received()
@@ -318,7 +318,7 @@ func TestChurn(t *testing.T) {
 	c.must("set", "--pid", idle.pid(), "--total", "1MB/s")
 	c.spin(warm, 0, longest)
 	// The daemon creates the queue for datagrams on request, which comes once a second at most.
-	c.soon("there is a queue for datagrams", 10*time.Second, func() bool {
+	c.assertWithin("there is a queue for datagrams", 10*time.Second, func() bool {
 		c.spin(4, 0, longest)
 		_, err := os.Stat(c.root("/sys/fs/bpf/netnice/sender"))
 		return err == nil
@@ -357,7 +357,7 @@ func TestChurn(t *testing.T) {
 // nothing checks that the daemon soon has no more resources than before.
 func (c *churn) nothing(what string, before left) (after left) {
 	c.t.Helper()
-	c.soon("nothing is "+what, 3*time.Second, func() bool {
+	c.assertWithin("nothing is "+what, 3*time.Second, func() bool {
 		after = c.leftovers()
 		return after.differs(before) == ""
 	})

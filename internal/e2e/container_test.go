@@ -62,13 +62,13 @@ func TestContainer(t *testing.T) {
 	}
 
 	one.close()
-	if !within(3*time.Second, func() bool { return os.Remove(dir) == nil }) {
+	if !eventually(3*time.Second, func() bool { return os.Remove(dir) == nil }) {
 		t.Fatalf("the cgroup %s cannot be removed", dir)
 	}
 	f.nameContainer(first, "old")
 	f.nameContainer(second, "web")
 	f.python(options{in: f.A, cgroup: containerCgroup(t, second)}, floodOne, f.to(port+1))
-	f.soon("the next is found", 2*time.Second, func() bool { return f.nodes()["container:web"].Processes == 1 })
+	f.assertWithin("the next is found", 2*time.Second, func() bool { return f.nodes()["container:web"].Processes == 1 })
 	f.holds("what has the name next", testutil.Now(), 5e6, port+1)
 	f.free("lifted, by id", f.must("unset", "--container", second[:12]), 50e6, port+1)
 }

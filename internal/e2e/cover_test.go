@@ -16,15 +16,15 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// grove is a tree of cgroups X/one/inner, X/two, and Y. The egress program is attached to the lowest cgroup that
+// cgroupTree is a tree of cgroups X/one/inner, X/two, and Y. The egress program is attached to the lowest cgroup that
 // holds all limited processes.
-type grove struct {
+type cgroupTree struct {
 	*field
 	x, one, inner, two, y string // folders
 }
 
-func newGrove(s *stage) *grove {
-	g := &grove{field: newField(s)}
+func newCgroupTree(s *stage) *cgroupTree {
+	g := &cgroupTree{field: newField(s)}
 	g.x, _ = cgroup(s.t, "x")
 	g.y, _ = cgroup(s.t, "y")
 	g.one, g.two = g.below(g.x, "one"), g.below(g.x, "two")
@@ -32,21 +32,21 @@ func newGrove(s *stage) *grove {
 	return g
 }
 
-func (g *grove) below(dir, name string) string {
+func (g *cgroupTree) below(dir, name string) string {
 	g.t.Helper()
 	dir = filepath.Join(dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		g.t.Fatal(err)
 	}
 	g.t.Cleanup(func() {
-		if !within(3*time.Second, func() bool { return os.Remove(dir) == nil }) {
+		if !eventually(3*time.Second, func() bool { return os.Remove(dir) == nil }) {
 			g.t.Errorf("the cgroup %s cannot be removed", dir)
 		}
 	})
 	return dir
 }
 
-func (g *grove) move(pid, dir string) {
+func (g *cgroupTree) move(pid, dir string) {
 	g.t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(pid), 0); err != nil {
 		g.t.Fatal(err)
@@ -78,7 +78,7 @@ func egress(t *testing.T, pid int) map[link.ID]uint64 {
 
 // egressOn checks that the daemon's egress program is attached to one cgroup alone. A command attaches it at once;
 // an event or a tick does so soon.
-func (g *grove) egressOn(what string, d *daemon, dir string, soon bool) {
+func (g *cgroupTree) egressOn(what string, d *daemon, dir string, soon bool) {
 	g.t.Helper()
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -92,7 +92,7 @@ func (g *grove) egressOn(what string, d *daemon, dir string, soon bool) {
 		}
 		return slices.Equal(got, []uint64{st.Ino})
 	}
-	if soon && g.soon(what, 3*time.Second, look) || !soon && look() {
+	if soon && g.assertWithin(what, 3*time.Second, look) || !soon && look() {
 		return
 	}
 	g.t.Errorf("%s: egress programs on the cgroups %v, want %d, %s", what, got, st.Ino, strings.TrimPrefix(dir, cgroupMount()))
@@ -106,7 +106,7 @@ while wait():
     say("open")
 `
 
-func (g *grove) opener(dir string) (x *script, port uint16) {
+func (g *cgroupTree) opener(dir string) (x *script, port uint16) {
 	g.ports++
 	x = g.python(options{in: g.A, cgroup: dir}, opener, g.to(g.ports))
 	x.read("ready")
@@ -120,7 +120,7 @@ func open(x *script) testutil.Instant {
 	return testutil.Now()
 }
 
-func (g *grove) set(x *script, rate string) testutil.Instant {
+func (g *cgroupTree) set(x *script, rate string) testutil.Instant {
 	g.t.Helper()
 	return g.must("set", "--pid", x.pid(), "--up", rate)
 }
@@ -132,7 +132,7 @@ func TestEgressFollows(t *testing.T) {
 	spare := newUsers()
 	s := newStage(t)
 	before := ours(t)
-	g := newGrove(s)
+	g := newCgroupTree(s)
 	d := s.daemon()
 	x, a := g.opener(g.inner)
 	stranger, b := g.opener(g.y)
@@ -181,7 +181,7 @@ func TestEgressFollows(t *testing.T) {
 func TestEgressOfCgroups(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEgressFollows and internal/enforce/pacing TestEgressFollowsSockets")
 	t.Parallel()
-	g := newGrove(upStage(t))
+	g := newCgroupTree(upStage(t))
 	d := g.daemons[0]
 	x, a := g.opener(g.one)
 	open(x)
@@ -215,7 +215,7 @@ func TestEgressGuarded(t *testing.T) {
 
 func shortFromElsewhere(t *testing.T, killed bool) {
 	t.Helper()
-	g := newGrove(upStage(t))
+	g := newCgroupTree(upStage(t))
 	x := g.sender(testutil.SenderConfig{Mode: testutil.Short, Connections: 8, ShortWait: true})
 	g.move(x.pid(), g.inner)
 	g.must("set", "--pid", x.pid(), "--up", "1MB/s")
@@ -278,7 +278,7 @@ os.kill(child, 9)
 		"listening": {`s, _ = s.accept()`, `s.bind(address(sys.argv[2])); s.listen()`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGrove(upStage(t))
+			g := newCgroupTree(upStage(t))
 			port, service := g.ports+1, fmt.Sprintf("%s:9000", g.A4)
 			if name == "listening" {
 				port = testutil.DefaultPort + readers // a port at which the field's own receiver does not listen
@@ -318,7 +318,7 @@ func TestEgressOutlivesDaemon(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	before := ours(t)
-	g := newGrove(s)
+	g := newCgroupTree(s)
 	first := s.daemon()
 	x, a := g.opener(g.inner)
 	open(x)
@@ -351,7 +351,7 @@ func TestEgressForSocketOption(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEgressFollows and TestSocketOption")
 	t.Parallel()
 	alone(t)
-	g := newGrove(upStage(t))
+	g := newCgroupTree(upStage(t))
 	d := g.daemons[0]
 	x, _ := g.opener(g.one)
 	g.set(x, "5MB/s")
@@ -372,7 +372,7 @@ flood(s)
 	g.begins(g.ports)
 	g.holds("a socket with a rate", testutil.Now(), 2e6, g.ports)
 	y.close()
-	if !within(8*time.Second, func() bool {
+	if !eventually(8*time.Second, func() bool {
 		for _, id := range egress(t, d.cmd.Process.Pid) {
 			var st unix.Stat_t
 			if unix.Stat(g.one, &st) == nil && id == st.Ino {

@@ -101,7 +101,7 @@ func TestSubjectEndsWithoutDaemon(t *testing.T) {
 	}
 	f.daemon()
 	var left []string
-	if !within(3*time.Second, func() bool {
+	if !eventually(3*time.Second, func() bool {
 		left = nil
 		for name := range f.nodes() {
 			left = append(left, name)

@@ -67,7 +67,7 @@ func (s *stage) daemonOf(cmd *exec.Cmd, in *testutil.NetNS) *daemon {
 	s.daemons = append(s.daemons, d)
 	s.mu.Unlock()
 	begin := time.Now()
-	if !within(30*time.Second, func() bool { // other daemons may load programs, too, and take the CPUs
+	if !eventually(30*time.Second, func() bool { // other daemons may load programs, too, and take the CPUs
 		if !strings.Contains(d.log.String(), "netnice is ready") && time.Since(begin) < time.Second {
 			return false // a request takes processor time from the daemon
 		}
@@ -84,7 +84,7 @@ func (d *daemon) kill() {
 	err := d.cmd.Process.Kill() // it may have ended already
 	select {
 	case <-d.ended:
-	case <-time.After(patience * 20 * time.Second):
+	case <-time.After(timeoutScale * 20 * time.Second):
 		panic(fmt.Sprintf("daemon %d was killed (%v) and does not end:\n%s", d.cmd.Process.Pid, err, threads(d.cmd.Process.Pid)))
 	}
 }

@@ -52,7 +52,7 @@ func TestManyDevices(t *testing.T) {
 		return compare("TCP, sent", far.Goodput(testutil.DefaultPort, from, to)*perByte, 5e6, 0.05)
 	})
 	f.sendTo(testutil.DefaultPort, false, testutil.SenderConfig{})
-	f.within = 0.05
+	f.tolerance = 0.05
 	received := f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
 	f.receives("TCP, received", received, 5e6, perByte, testutil.DefaultPort)
 
@@ -67,7 +67,7 @@ func TestManyDevices(t *testing.T) {
 	if after := f.devices(); after != before {
 		t.Errorf("devices before:\n%.2000s\nafter:\n%.2000s", before, after)
 	}
-	if !within(10*time.Second, func() bool {
+	if !eventually(10*time.Second, func() bool {
 		for o := range ours(t) {
 			if !objects[o] {
 				return false
@@ -106,14 +106,12 @@ func (f *inbound) awaitDevices(refused int) {
 			f.t.Logf("all slots are taken after %v; the slowest answer meanwhile took %v", took.Round(time.Millisecond), slowest)
 			break
 		}
-		if took > patience*settleDevices {
+		if took > timeoutScale*settleDevices {
 			f.t.Fatalf("device_refused is %d after %v, want %d", got, took, refused)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if excuse := cpus.excuse(begin, testutil.Now()); slowest > statusMeanwhile && excuse == "" {
-		f.t.Errorf("netnice status took %v while devices were entered, want at most %v", slowest, statusMeanwhile)
-	}
+	f.notSlower("netnice status, while devices were entered,", begin, slowest, statusMeanwhile)
 }
 
 // answersSoon checks how long netnice status takes, including the start of the program.
@@ -128,8 +126,18 @@ func (f *inbound) answersSoon() {
 	}
 	slices.Sort(took)
 	f.t.Logf("netnice status took %v", took)
-	if excuse := cpus.excuse(begin, testutil.Now()); took[len(took)/2] > statusWithin && excuse == "" {
-		f.t.Errorf("netnice status takes %v, want at most %v", took[len(took)/2], statusWithin)
+	f.notSlower("netnice status", begin, took[len(took)/2], statusWithin)
+}
+
+// notSlower checks a time that was measured from an instant to now.
+func (s *stage) notSlower(what string, since testutil.Instant, took, most time.Duration) {
+	s.t.Helper()
+	switch excuse := cpus.excuse(since, testutil.Now()); {
+	case took <= most:
+	case excuse == "":
+		s.t.Errorf("%s takes %v, want at most %v", what, took, most)
+	default:
+		s.t.Logf("not judged: %s takes %v, want at most %v, but %s", what, took, most, excuse)
 	}
 }
 

@@ -1,8 +1,8 @@
 // Package e2e proves netnice's promises on the built program itself: its tests run `netnice` as users do, on real
 // traffic between network namespaces of their own. It holds tests only, and no package imports it.
 //
-// Every test is a stage of its own: a mount namespace in which /run, /var/lib, /var/log and /sys/fs/bpf are empty.
-// A daemon with netnice's usual paths disturbs neither another test nor the machine's own daemon. It leaves
+// Almost every test has a stage of its own: a mount namespace in which /run, /var/lib, /var/log and /sys/fs/bpf are empty.
+// A daemon with netnice's usual paths disturbs neither another test nor the machine's own daemon. A test leaves
 // nothing behind even if it is killed. Runs of these tests on one machine share it by file locks, since limits of
 // the host and of root affect all of them.
 //

@@ -34,7 +34,7 @@ func TestDownChanged(t *testing.T) {
 	at := f.must("set", "--pid", pid, "--down", "10MB/s")
 	f.near("let through at once", at, f.letThrough("pid:"+pid), 10e6, 0.03)
 	f.until(at.Add(catchUp))
-	f.within = fillsHoles
+	f.tolerance = fillsHoles
 	at = f.must("set", "--pid", pid, "--down", "40MB/s")
 	f.near("let through, raised", at, f.letThrough("pid:"+pid), 40e6, 0.03) // TCP still fills holes
 	f.receives("lowered", f.must("set", "--pid", pid, "--down", "5MB/s"), 5e6, both, 5001, 5002)
@@ -46,7 +46,7 @@ func TestDownHost(t *testing.T) {
 	machineAlone(t)
 	s := newStage(t)
 	f := newInbound(s, testutil.MustPair(t))
-	g := &inbound{field: &field{stage: s, Pair: testutil.MustPair(t), ports: f.ports}, within: downTolerance}
+	g := &inbound{field: &field{stage: s, Pair: testutil.MustPair(t), ports: f.ports}, tolerance: downTolerance}
 	g.rx = g.reader(0)
 	g.field.rx = g.rx
 	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
@@ -123,7 +123,7 @@ func TestDownKilledDaemon(t *testing.T) {
 	at := f.must("set", "--pid", pid, "--down", "10MB/s")
 	f.near("with a daemon", at, f.letThrough("pid:"+pid), 10e6, 0.03)
 	f.until(at.Add(catchUp))
-	f.within = fillsHoles
+	f.tolerance = fillsHoles
 	made := objectsOf(t, f.daemon.cmd.Process.Pid)
 	f.daemon.kill()
 	f.receives("without a daemon", testutil.Now(), 10e6, perByte, 5001)

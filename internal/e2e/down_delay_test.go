@@ -52,7 +52,7 @@ func TestDownDatagramDelay(t *testing.T) {
 		t.Run(fmt.Sprintf("%.0fkB", limit/1e3), func(t *testing.T) {
 			t.Parallel()
 			f := newInbound(newStage(t), testutil.MustPair(t))
-			rx := f.python(options{in: f.A, under: []string{program, "run", "--down", fmt.Sprintf("%.0fB/s", limit), "--"}}, stampReceiver, "0", "4")
+			rx := f.python(options{in: f.A, under: []string{netniceBinary, "run", "--down", fmt.Sprintf("%.0fB/s", limit), "--"}}, stampReceiver, "0", "4")
 			rx.read("ready")
 			f.python(options{in: f.B}, stampSender, f.A4.String(), fmt.Sprint(limit))
 			begin := testutil.Now()

@@ -57,7 +57,7 @@ func TestDownGroup(t *testing.T) {
 		t.Run(cmp.Or(group, "broadcast"), func(t *testing.T) {
 			t.Parallel()
 			f := newInbound(newStage(t), testutil.MustPair(t))
-			limited := options{in: f.A, under: []string{program, "run", "--down", fmt.Sprintf("%.0fB/s", limit), "--"}}
+			limited := options{in: f.A, under: []string{netniceBinary, "run", "--down", fmt.Sprintf("%.0fB/s", limit), "--"}}
 			readers := []*script{f.groupReader(limited, group), f.groupReader(options{in: f.A}, group), f.groupReader(limited, group)}
 			begin := testutil.Now()
 			f.groupSender(f.B, group, rate)

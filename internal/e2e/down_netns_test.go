@@ -151,7 +151,7 @@ func TestDownEnters(t *testing.T) {
 	if seconds < want*0.97 || seconds > want*1.15 && !excused(t, begin, testutil.Now()) {
 		t.Errorf("8 MiB took %.3f s, at the limit %.3f s", seconds, want)
 	}
-	s.soon("the namespace is as it was", 3*time.Second, func() bool { return devicesIn(t, p.A) == before })
+	s.assertWithin("the namespace is as it was", 3*time.Second, func() bool { return devicesIn(t, p.A) == before })
 }
 
 // One limit covers the traffic that a user's processes in two namespaces receive together.
@@ -165,7 +165,7 @@ func TestDownTwoNamespaces(t *testing.T) {
 	before := devicesIn(t, f.A)
 	f.ports += 16
 	near := f.reader(user)
-	g := &inbound{field: &field{stage: s, Pair: testutil.MustPair(t), ports: f.ports}, within: downTolerance}
+	g := &inbound{field: &field{stage: s, Pair: testutil.MustPair(t), ports: f.ports}, tolerance: downTolerance}
 	g.rx = g.reader(user)
 	g.field.rx = g.rx
 	there := devicesIn(t, g.A)
@@ -203,7 +203,7 @@ func TestDownNamespaceGoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	goes := &inbound{field: &field{stage: s, Pair: p, ports: testutil.DefaultPort - 1}, within: downTolerance}
+	goes := &inbound{field: &field{stage: s, Pair: p, ports: testutil.DefaultPort - 1}, tolerance: downTolerance}
 	goes.rx = goes.reader(0)
 	goes.field.rx = goes.rx
 	stays.must("set", "--pid", itoa(goes.rx.PID()), "--down", "2MB/s")
@@ -221,7 +221,7 @@ func TestDownNamespaceGoes(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-	s.soon("its link is gone", 3*time.Second, func() bool { return !strings.Contains(devicesIn(t, home), "netnice0h") })
+	s.assertWithin("its link is gone", 3*time.Second, func() bool { return !strings.Contains(devicesIn(t, home), "netnice0h") })
 	stays.receives("the other", testutil.Now(), 5e6, perByte, 5001)
 	stays.faultless()
 	stays.must("down")

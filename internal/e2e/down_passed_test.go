@@ -111,7 +111,7 @@ while True:
 				}
 				return
 			}
-			f.soon("the reader is found", 15*time.Second, func() bool { return over(500*time.Millisecond) < 1.2*limit })
+			f.assertWithin("the reader is found", 15*time.Second, func() bool { return over(500*time.Millisecond) < 1.2*limit })
 			time.Sleep(2 * time.Second)
 			begin := testutil.Now()
 			f.near("what is read", begin, over(2*time.Second), payload*limit, 0.06)

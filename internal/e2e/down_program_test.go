@@ -90,7 +90,7 @@ func TestDownUDP(t *testing.T) {
 			}
 			o := options{in: f.A}
 			if !c.before {
-				o.under = []string{program, "run", "--down", "1MB/s", "--"}
+				o.under = []string{netniceBinary, "run", "--down", "1MB/s", "--"}
 			}
 			rx := f.python(o, datagramReceiver, "6001", family)
 			rx.read("ready")
@@ -139,10 +139,10 @@ func TestDownUDPFragments(t *testing.T) {
 			t.Parallel()
 			f := newInbound(newStage(t), testutil.MustPair(t))
 			const limit = 1e6
-			under := []string{program, "run", "--down", "1MB/s", "--"}
+			under := []string{netniceBinary, "run", "--down", "1MB/s", "--"}
 			if c.outer {
 				// The inner limit is on a process of its own.
-				under = append(under, "sh", "-c", `"$@"; exit`, "sh", program, "run", "--down", "2MB/s", "--")
+				under = append(under, "sh", "-c", `"$@"; exit`, "sh", netniceBinary, "run", "--down", "2MB/s", "--")
 			}
 			rx := f.python(options{in: f.A, under: under}, datagramReceiver, "6001", "4")
 			rx.read("ready")

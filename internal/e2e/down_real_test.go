@@ -258,7 +258,7 @@ while True:
     data, who = s.recvfrom(512)
     s.sendto(data[:2] + b"\x81\x80" + data[4:], who)
 `).read("ready")
-	bulk := w.python(options{in: w.A, under: []string{program, "run", "--down", "1MB/s", "--"}}, `
+	bulk := w.python(options{in: w.A, under: []string{netniceBinary, "run", "--down", "1MB/s", "--"}}, `
 import urllib.request
 host, url = sys.argv[1:3]
 def fetch():

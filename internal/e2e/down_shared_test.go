@@ -75,11 +75,11 @@ while True:
 		}
 		return (after - before) / (to - from)
 	}
-	f.soon("datagrams come", 5*time.Second, func() bool { return over(200*time.Millisecond) > 1.5*limit })
+	f.assertWithin("datagrams come", 5*time.Second, func() bool { return over(200*time.Millisecond) > 1.5*limit })
 	f.must("set", "--pid", child, "--down", "1MB/s")
-	f.soon("the limit holds", 5*time.Second, func() bool { return over(500*time.Millisecond) < 1.2*limit })
+	f.assertWithin("the limit holds", 5*time.Second, func() bool { return over(500*time.Millisecond) < 1.2*limit })
 	begin := testutil.Now()
 	f.near("what is read", begin, over(2*time.Second), payload*limit, 0.06)
 	f.must("unset", "--pid", child)
-	f.soon("the limit has gone", 5*time.Second, func() bool { return over(500*time.Millisecond) > 1.5*limit })
+	f.assertWithin("the limit has gone", 5*time.Second, func() bool { return over(500*time.Millisecond) > 1.5*limit })
 }

@@ -15,7 +15,7 @@ import (
 // gone checks that a subject disappears from ls within two seconds.
 func (s *stage) gone(subject string) {
 	s.t.Helper()
-	if !s.soon(subject+" goes from ls", 2*time.Second, func() bool { _, there := s.nodes()[subject]; return !there }) {
+	if !s.assertWithin(subject+" goes from ls", 2*time.Second, func() bool { _, there := s.nodes()[subject]; return !there }) {
 		s.t.Errorf("ls shows %+v", s.nodes()[subject])
 	}
 }
@@ -85,13 +85,13 @@ s.sendall(bytes(int(sys.argv[2])))
 	from := ended.Add(settle) // one try: the backlog comes to an end
 	f.near("draining", from, f.rate(from, from.Add(span), a), 1e6, 0.05)
 	var n api.Node
-	if !within(500*time.Millisecond, func() bool { // between two chunks the backlog is empty
+	if !eventually(500*time.Millisecond, func() bool { // between two chunks the backlog is empty
 		n = f.nodes()["pid:"+x.pid()]
 		return n.Processes == 0 && n.Sockets == 1 && n.Up.WaitingBytes > 0
 	}) {
 		t.Errorf("a socket drains, ls shows %+v", n)
 	}
-	if !within(4*time.Second, func() bool { return f.rx.Bytes(a, testutil.Now()) == size }) {
+	if !eventually(4*time.Second, func() bool { return f.rx.Bytes(a, testutil.Now()) == size }) {
 		t.Errorf("%.0f bytes came of %d", f.rx.Bytes(a, testutil.Now()), size)
 	}
 	took := testutil.Now().Sub(begin)

@@ -67,7 +67,7 @@ func (f *field) remains(what string, since wired, limit float64) {
 	now := f.wire()
 	rate, _ := now.since(since)
 	f.t.Logf("%s: %.3f in %v", what, rate/limit, now.at.Sub(since.at).Round(time.Millisecond))
-	if err := now.within(since, limit, evadeBurst); err != nil {
+	if err := now.inBudget(since, limit, evadeBurst); err != nil {
 		f.t.Errorf("%s: %v", what, err)
 	}
 	if rate < 0.85*limit && !excused(f.t, since.at, now.at) {
@@ -120,7 +120,7 @@ processes(4, hop)
 		end := f.wire()
 		rate, _ := end.since(begin)
 		t.Logf("%.3f of the limit", rate/limit)
-		if err := end.within(begin, limit, 2*evadeBurst); err != nil {
+		if err := end.inBudget(begin, limit, 2*evadeBurst); err != nil {
 			t.Error(err)
 		}
 		sum += rate

@@ -95,7 +95,7 @@ func TestReceivesWithoutRoom(t *testing.T) {
 	p := testutil.MustPairInOrder(t)
 	noRoom(t, p.A) // before the listeners: see noRoom
 	f := newInbound(newStage(t), p)
-	f.within = 0.25 // no window follows the limit: the queue fills, and drops empty it
+	f.tolerance = 0.25 // no window follows the limit: the queue fills, and drops empty it
 	subject := "pid:" + itoa(f.rx.PID())
 	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
 	time.Sleep(500 * time.Millisecond)

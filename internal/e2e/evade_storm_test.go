@@ -66,7 +66,7 @@ wait()
 			end := f.wire()
 			rate, packets := end.since(begin)
 			t.Logf("%d processes in %v: %.3f of the limit in %.0f packets/s", processes, end.at.Sub(begin.at), rate/storm.limit, packets)
-			if err := end.within(begin, storm.limit, evadeBurst+evadeForgotten); err != nil {
+			if err := end.inBudget(begin, storm.limit, evadeBurst+evadeForgotten); err != nil {
 				t.Error(err)
 			}
 			for counter, n := range f.status().Counters {

@@ -119,7 +119,7 @@ func (f *field) tcpCounter(name string) (n uint64) {
 func (f *field) quiet() {
 	f.t.Helper()
 	closing := map[string]bool{"04": true, "09": true, "0B": true} // FIN_WAIT1, LAST_ACK, CLOSING
-	if !within(10*time.Second, func() bool {
+	if !eventually(10*time.Second, func() bool {
 		var table []byte
 		err := f.A.Do(func() error {
 			v4, err := os.ReadFile("/proc/thread-self/net/tcp")
@@ -165,7 +165,7 @@ func (f *field) contained(e escape, begin wired, limit float64) {
 		}
 	}
 	limit *= 1 + e.over
-	err := errors.Join(end.within(settled, limit, evadeBurst+e.ahead), end.within(begin, limit, evadeBurst+evadeEarly+e.ahead))
+	err := errors.Join(end.inBudget(settled, limit, evadeBurst+e.ahead), end.inBudget(begin, limit, evadeBurst+evadeEarly+e.ahead))
 	switch {
 	case e.open && err == nil:
 		f.t.Error("this is no way around a limit any more: the man page names it")
@@ -245,8 +245,8 @@ type wired struct {
 
 var errTooMuch = errors.New("too much")
 
-// within returns an error if more bytes arrived since another instant than a limit and a burst allow, with 2%.
-func (w wired) within(from wired, limit float64, burst time.Duration) error {
+// inBudget returns an error if more bytes arrived since another instant than a limit and a burst allow, with 2%.
+func (w wired) inBudget(from wired, limit float64, burst time.Duration) error {
 	took := w.at.Sub(from.at)
 	got, most := float64(w.bytes-from.bytes), limit*(1.02*took.Seconds()+burst.Seconds())
 	if got > most {

@@ -47,7 +47,7 @@ func (s *stage) keepFailure() {
 			}
 		}
 	}
-	if !s.dead {
+	if !s.daemonGone {
 		keep("ls", s.netnice("ls").String())
 		var status struct {
 			Counters map[string]uint64 `json:"counters"`

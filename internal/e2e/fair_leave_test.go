@@ -20,7 +20,7 @@ func TestFairLeaves(t *testing.T) {
 	f.sendTo(port, true, testutil.SenderConfig{})
 	const limit = 8e6
 	pid, leaver := itoa(f.rx.PID()), itoa(other.PID())
-	f.within = 0.05
+	f.tolerance = 0.05
 	f.must("set", "--pid", leaver, "--down", "32MB/s") // it stays, and leaves the machine time
 	at := f.must("fair", "--group", "down", "--down", "8MB/s", pid, leaver)
 	// Data on the way at some GB/s are more than the queue holds. While TCP fills the holes, data come in jumps
@@ -55,5 +55,5 @@ func TestFairLeaves(t *testing.T) {
 
 	f.must("fair", "--leave", stays.tx.pid(), pid)
 	f.must("unset", "--pid", leaver)
-	f.soon("no limit is left", 10*time.Second, func() bool { return len(f.nodes()) == 0 })
+	f.assertWithin("no limit is left", 10*time.Second, func() bool { return len(f.nodes()) == 0 })
 }

@@ -97,7 +97,7 @@ wait()
 // begins waits until data arrive at a port.
 func (f *field) begins(port uint16) {
 	f.t.Helper()
-	if !within(20*time.Second, func() bool { return f.rx.Bytes(port, testutil.Now()) > 0 }) {
+	if !eventually(20*time.Second, func() bool { return f.rx.Bytes(port, testutil.Now()) > 0 }) {
 		f.t.Fatalf("nothing comes to port %d", port)
 	}
 }

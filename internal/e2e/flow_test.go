@@ -53,9 +53,9 @@ func newField(s *stage) *field {
 	return f
 }
 
-// unlimited is the rate of a sender without a limit, in bytes per second. freely is the least rate that a test
+// senderCap is the rate of a sender without a limit, in bytes per second. freely is the least rate that a test
 // measures of it. A machine can send thirty times as much, but that would take the processors from other tests.
-const unlimited, freely = 100e6, 60e6
+const senderCap, freely = 100e6, 60e6
 
 const (
 	readers     = 16   // ports, from DefaultPort on
@@ -97,12 +97,12 @@ func (f *field) sender(cfg testutil.SenderConfig) *flow {
 	return x
 }
 
-// startSender starts a sender that ends with the test. It sends up to `unlimited` if its configuration sets no other
+// startSender starts a sender that ends with the test. It sends up to `senderCap` if its configuration sets no other
 // rate.
 func (f *field) startSender(in *testutil.NetNS, cfg testutil.SenderConfig) *testutil.Sender {
 	f.t.Helper()
 	if cfg.UpToBytesPerSec == 0 {
-		cfg.UpToBytesPerSec = unlimited
+		cfg.UpToBytesPerSec = senderCap
 	}
 	x, err := testutil.StartSender(in, cfg)
 	if err != nil {

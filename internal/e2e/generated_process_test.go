@@ -31,7 +31,7 @@ func (g *generated) begin(p trafficgen.Program) (x *script, pid, dir string) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	net, err := json.Marshal(map[string]any{"4": g.B4.String(), "6": g.B6.String(), "port": generatedPeers, "serve": generatedServe, "slower": int(patience)})
+	net, err := json.Marshal(map[string]any{"4": g.B4.String(), "6": g.B6.String(), "port": generatedPeers, "serve": generatedServe, "slower": int(timeoutScale)})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -53,12 +53,12 @@ func (g *generated) end(p trafficgen.Program, x *script, dir string) {
 	for line := range x.lines {
 		g.note(line)
 	}
-	if !within(5*time.Second, func() bool { return removeBelow(dir) == nil }) {
+	if !eventually(5*time.Second, func() bool { return removeBelow(dir) == nil }) {
 		g.t.Errorf("%s is not empty: %v", dir, p)
 	}
 	g.quiet()
 	// Subflows of a closed MPTCP socket stay established while they send.
-	if !within(20*time.Second, func() bool {
+	if !eventually(20*time.Second, func() bool {
 		begin := g.wire()
 		time.Sleep(300 * time.Millisecond)
 		rate, _ := g.wire().since(begin)
@@ -115,7 +115,7 @@ func (g *generated) pull(p trafficgen.Program) {
 // hear is read for a program that also reports the choices that the kernel does not allow.
 func (g *generated) hear(x *script, word string) (rest string) {
 	g.t.Helper()
-	for timeout := time.After(patience * 20 * time.Second); ; {
+	for timeout := time.After(timeoutScale * 20 * time.Second); ; {
 		select {
 		case line, ok := <-x.lines:
 			got, rest, _ := strings.Cut(line, " ")

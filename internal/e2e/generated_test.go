@@ -31,8 +31,8 @@ const (
 
 // generatedLimit and generatedLower are the limit of a generated program and its lowered limit, in bytes/s. They are
 // a tenth of that on an emulated processor.
-func generatedLimit() float64 { return 3e6 / float64(patience) }
-func generatedLower() float64 { return 1e6 / float64(patience) }
+func generatedLimit() float64 { return 3e6 / float64(timeoutScale) }
+func generatedLower() float64 { return 1e6 / float64(timeoutScale) }
 
 // A program sends no more than its limit lets through, whatever it does with the network. Its charge equals the
 // bytes that left. A program without a limit sends as if the other one did not exist.
@@ -261,7 +261,7 @@ func (g *generated) awaitLimit(p trafficgen.Program, how string) {
 		time.Sleep(700 * time.Millisecond)
 	case how == "lower":
 		begin := time.Now()
-		within(lowerAwait/patience, func() bool {
+		eventually(lowerAwait/timeoutScale, func() bool {
 			before := g.wire()
 			time.Sleep(200 * time.Millisecond)
 			rate, _ := g.wire().since(before)
@@ -298,7 +298,7 @@ func (g *generated) window(p trafficgen.Program, inner, around []string, wasFree
 	if p.Any("kind", "ping") { // control messages may be that far ahead
 		burst += time.Second
 	}
-	err := m.end.within(m.begin, limit, burst)
+	err := m.end.inBudget(m.begin, limit, burst)
 	if sentNow-sent < 20 {
 		err = errors.Join(err, fmt.Errorf("another program sent %d datagrams, not 50", sentNow-sent))
 	}

@@ -72,9 +72,9 @@ func TestHostileCommands(t *testing.T) {
 		dir, path := cgroup(h.t, "scope")
 		h.must("set", "--cgroup", path, "--up", "1MB/s")
 		defer h.must("unset", "--cgroup", path)
-		x := h.script(options{uid: h.mallory, cgroup: dir}, program, "run", "--scope", "--up", "9GB/s", "--", "/bin/sleep", "600")
+		x := h.script(options{uid: h.mallory, cgroup: dir}, netniceBinary, "run", "--scope", "--up", "9GB/s", "--", "/bin/sleep", "600")
 		defer x.close()
-		within(3*time.Second, func() bool { return !lives(x.cmd.Process.Pid) })
+		eventually(3*time.Second, func() bool { return !lives(x.cmd.Process.Pid) })
 		if now, _ := os.ReadFile("/proc/" + x.pid() + "/cgroup"); lives(x.cmd.Process.Pid) && !strings.Contains(string(now), path) {
 			h.t.Errorf("it lives on in %s", now)
 		}
@@ -164,7 +164,7 @@ say("answer", json.dumps(answers))
 		r := h.run(h.under(h.mallory, h.command("set", "--host", "--up", "1B/s")), nil)
 		h.denied(r)
 		cmd := h.command()
-		cmd.Path, cmd.Args = "/usr/bin/unshare", []string{"unshare", "--user", "--map-root-user", "--net", program, "set", "--host", "--up", "1B/s"}
+		cmd.Path, cmd.Args = "/usr/bin/unshare", []string{"unshare", "--user", "--map-root-user", "--net", netniceBinary, "set", "--host", "--up", "1B/s"}
 		h.denied(h.run(h.under(h.mallory, cmd), nil))
 		if _, there := h.nodes()["host"]; there {
 			h.t.Error("the machine is limited")
@@ -291,7 +291,7 @@ func TestHostileRules(t *testing.T) {
 		}
 		x := h.script(options{in: h.A, uid: h.mallory}, slow, agentName, agentExec, free, agentName, agentFlood, h.to(port))
 		defer x.close()
-		if !within(5*time.Second, func() bool { n := h.nodes()["pid:"+x.pid()]; return adminsUp(n) == both }) {
+		if !eventually(5*time.Second, func() bool { n := h.nodes()["pid:"+x.pid()]; return adminsUp(n) == both }) {
 			h.t.Errorf("the administrator's rule does not hold: %+v", h.nodes()["pid:"+x.pid()])
 		}
 		x.tell("go")
@@ -303,7 +303,7 @@ func TestHostileRules(t *testing.T) {
 			}
 			return false
 		}
-		if !within(5*time.Second, own) {
+		if !eventually(5*time.Second, own) {
 			h.t.Error("mallory's rule does not match: there is no attempt")
 		}
 		if n := h.nodes()["pid:"+x.pid()]; adminsUp(n) != both {
@@ -329,7 +329,7 @@ func TestHostileRules(t *testing.T) {
 			}
 			return n
 		}
-		if !within(30*time.Second, func() bool { return limited() >= many }) {
+		if !eventually(30*time.Second, func() bool { return limited() >= many }) {
 			h.t.Errorf("%d of %d are limited", limited(), many)
 		}
 		if n := len(h.nodes()); n > auth.MaxRuledPerUser+20 {

@@ -204,7 +204,7 @@ crowd(4, 3, storm)`)
 		x.read("going")
 		y := h.script(options{uid: h.alice}, copyFrom(h.t, "/bin/sleep", rule), "600")
 		defer y.close()
-		h.soon("her rule holds", 1500*time.Millisecond, func() bool { return adminsUp(h.nodes()["pid:"+y.pid()]) == limit })
+		h.assertWithin("her rule holds", 1500*time.Millisecond, func() bool { return adminsUp(h.nodes()["pid:"+y.pid()]) == limit })
 	})
 	h.attempt(t, "more limits than there may be", func(h *hostile) {
 		var got map[string]int
@@ -253,7 +253,7 @@ time.sleep(600)
 `, enforce.MostNamespaces+20))
 		defer x.close()
 		x.read("going")
-		if !within(20*time.Second, func() bool { return h.status().Counters["namespace_refused"] >= 20 }) {
+		if !eventually(20*time.Second, func() bool { return h.status().Counters["namespace_refused"] >= 20 }) {
 			h.t.Errorf("counted: %v", h.status().Counters)
 		}
 		h.bounded(before)
@@ -267,7 +267,7 @@ time.sleep(600)
 			}
 			return true
 		}
-		if !within(10*time.Second, ended) {
+		if !eventually(10*time.Second, ended) {
 			h.t.Errorf("limits of processes that have ended: %d nodes", len(h.nodes()))
 		}
 		// The daemon tidies up the queues of these namespaces for up to a second.

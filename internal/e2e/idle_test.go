@@ -75,7 +75,7 @@ func TestNothingAttachedWithoutLimit(t *testing.T) {
 		t.Errorf("%d programs on the root cgroup after the last limit, want 3", n)
 	}
 	// The programs at tracepoints do not stay either: no link of theirs is left.
-	if !within(2*time.Second, func() bool {
+	if !eventually(2*time.Second, func() bool {
 		n := 0
 		for o := range objectsOf(t, d.cmd.Process.Pid) {
 			if o.kind == "link" {

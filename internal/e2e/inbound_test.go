@@ -16,9 +16,9 @@ import (
 // is in A, too, or in a third.
 type inbound struct {
 	*field
-	daemon *daemon
-	rx     *testutil.Receiver // in A
-	within float64            // tolerance of the ingress rate, as a part of the limit
+	daemon    *daemon
+	rx        *testutil.Receiver // in A
+	tolerance float64            // tolerance of the ingress rate, as a part of the limit
 }
 
 // newInbound makes an inbound around a stage, with that pair. The receiver listens on ports 5001..5016.
@@ -30,7 +30,7 @@ func newInbound(s *stage, p *testutil.Pair) *inbound {
 // newInboundFrom is newInbound with the daemon in a namespace of its own.
 func newInboundFrom(s *stage, p *testutil.Pair, home *testutil.NetNS) *inbound {
 	s.t.Helper()
-	f := &inbound{field: &field{stage: s, Pair: p, ports: testutil.DefaultPort - 1}, within: downTolerance}
+	f := &inbound{field: &field{stage: s, Pair: p, ports: testutil.DefaultPort - 1}, tolerance: downTolerance}
 	f.daemon = s.daemonIn(home)
 	f.rx = f.reader(0)
 	f.field.rx = f.rx
@@ -70,7 +70,7 @@ func (f *inbound) receives(what string, after testutil.Instant, limit, per float
 	f.judge(after, span, func(from, to testutil.Instant) error {
 		got := f.arrived(from, to, ports...) * per
 		f.t.Logf("%s: %.4f of %.0f bytes/s", what, got/limit, limit)
-		return compare(what, got, limit, f.within)
+		return compare(what, got, limit, f.tolerance)
 	})
 }
 

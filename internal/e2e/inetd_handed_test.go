@@ -44,8 +44,8 @@ func TestInetdHandedSockets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	inetd := f.python(options{in: f.A}, handing, program, "inetd", filepath.Join(dir, "conf"))
-	f.soon("inetd serves", 5*time.Second, func() bool { return strings.Contains(inetd.wrong.String(), "serving") })
+	inetd := f.python(options{in: f.A}, handing, netniceBinary, "inetd", filepath.Join(dir, "conf"))
+	f.assertWithin("inetd serves", 5*time.Second, func() bool { return strings.Contains(inetd.wrong.String(), "serving") })
 	asking := f.python(options{in: f.B}, `
 for i in range(2):
     with connect(sys.argv[1] + ":7001") as s:

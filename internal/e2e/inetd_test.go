@@ -106,9 +106,9 @@ func newInetd(t *testing.T, conf string, flags ...string) *inetdStage {
 		}
 	}
 	i.write(conf)
-	i.daemon = i.script(options{in: i.A}, append(append([]string{program, "inetd"}, flags...), i.conf)...)
+	i.daemon = i.script(options{in: i.A}, append(append([]string{netniceBinary, "inetd"}, flags...), i.conf)...)
 	i.clients = i.python(options{in: i.B}, clients)
-	i.soon("inetd serves", 5*time.Second, func() bool { return strings.Contains(i.daemon.wrong.String(), "serving") })
+	i.assertWithin("inetd serves", 5*time.Second, func() bool { return strings.Contains(i.daemon.wrong.String(), "serving") })
 	return i
 }
 
@@ -226,15 +226,15 @@ func TestInetdLasts(t *testing.T) {
 			return i.clients.read("had") == want
 		}
 	}
-	if !i.soon("20 of 60 in a minute are served", 10*time.Second, had("20 40")) {
+	if !i.assertWithin("20 of 60 in a minute are served", 10*time.Second, had("20 40")) {
 		t.Errorf("%v", "more or fewer than 20 of 60 connections were served, the others ended")
 	}
 	i.open(7004, 5)
-	if !i.soon("3 of 5 at a time", 10*time.Second, had("23 40")) {
+	if !i.assertWithin("3 of 5 at a time", 10*time.Second, had("23 40")) {
 		t.Error("more or fewer than 3 of 5 connections are served at a time")
 	}
 	i.open(7001, 200)
-	if !i.soon("200 sessions", 60*time.Second, had("223 40")) {
+	if !i.assertWithin("200 sessions", 60*time.Second, had("223 40")) {
 		t.Error("not all of 200 sessions at a time are served")
 	}
 
@@ -242,7 +242,7 @@ func TestInetdLasts(t *testing.T) {
 	if err := i.daemon.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	i.soon("the file is read", 5*time.Second, func() bool { return strings.Contains(i.daemon.wrong.String(), "read again") })
+	i.assertWithin("the file is read", 5*time.Second, func() bool { return strings.Contains(i.daemon.wrong.String(), "read again") })
 	if got := i.ask("ask " + at(7020)); !strings.Contains(got, "root") {
 		t.Errorf("a new service answers %q", got)
 	}
@@ -251,10 +251,10 @@ func TestInetdLasts(t *testing.T) {
 		t.Errorf("a service that has gone refused %s of 1", refused)
 	}
 	i.clients.close()
-	if !i.soon("the sessions end", 20*time.Second, func() bool { return len(children(t, i.daemon.cmd.Process.Pid)) == 0 }) {
+	if !i.assertWithin("the sessions end", 20*time.Second, func() bool { return len(children(t, i.daemon.cmd.Process.Pid)) == 0 }) {
 		t.Errorf("processes stay: %v", children(t, i.daemon.cmd.Process.Pid))
 	}
-	if !i.soon("and their limits", 10*time.Second, func() bool { return len(i.nodes()) == 1 }) {
+	if !i.assertWithin("and their limits", 10*time.Second, func() bool { return len(i.nodes()) == 1 }) {
 		t.Errorf("limits stay: %d", len(i.nodes()))
 	}
 	if err := i.daemon.cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -148,7 +148,7 @@ func (s *stage) leaves(made, before map[object]bool) {
 	s.t.Helper()
 	suspect := added(s.t, before)
 	maps.Copy(suspect, made)
-	if !within(20*time.Second, func() bool {
+	if !eventually(20*time.Second, func() bool {
 		others := elsewhere()
 		for o := range suspect {
 			if !o.exists() || !made[o] && others[o] {

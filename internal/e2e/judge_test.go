@@ -69,9 +69,10 @@ func verdictOn(err error, disturbed, aftereffect string, more bool, stalled, len
 	return windowFails
 }
 
-// judge measures a window. The window begins when a command that returned at `after` has to be in force. judge
-// measures again if the window falls short while the machine was disturbed, or suffers from an earlier disturbance.
-// Every other failure counts.
+// judge measures a window. The window begins when a command that returned at `after` has to be in force. An error of
+// measure other than errTooFast has the window measured again if the machine was disturbed in it or just before. The
+// last window may be too slow by as much as the machine stood still; it is then logged as not judged. Every other error
+// fails the test, and so does measure itself by t.Errorf, also in a window that is measured again.
 func (f *field) judge(after testutil.Instant, length time.Duration, measure func(from, to testutil.Instant) error) {
 	f.t.Helper()
 	for {

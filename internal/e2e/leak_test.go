@@ -286,7 +286,7 @@ while True:
 	settled := func() inventory {
 		t.Helper()
 		var is inventory
-		if !within(20*time.Second, func() bool {
+		if !eventually(20*time.Second, func() bool {
 			is = s.inventory(d, spare+10)
 			return is.entries["nodes"] == 2 && is.sockets == 0 && is.processes == 1
 		}) {

@@ -174,7 +174,7 @@ wait()
 	end := f.wire()
 	rate, _ := end.since(begin)
 	t.Logf("connections of 12 KB: %.3f of the limit", rate/limit)
-	if err := end.within(begin, limit, evadeBurst+evadeEarly); err != nil {
+	if err := end.inBudget(begin, limit, evadeBurst+evadeEarly); err != nil {
 		t.Error(err)
 	}
 	if rate < 0.8*limit && !excused(t, begin.at, end.at) {
@@ -286,7 +286,7 @@ while True:
 		}
 		return compare("all", all, 5e6, 0.03)
 	})
-	f.soon("the link is shown as busy", 2*time.Second, func() bool { return f.nodes()[link].Up.RateBytesPerSec >= 4.5e6 })
+	f.assertWithin("the link is shown as busy", 2*time.Second, func() bool { return f.nodes()[link].Up.RateBytesPerSec >= 4.5e6 })
 }
 
 // Programs keep a line of 100 Mbit/s busy, with a modem that has room for 0.1 s of it. With a limit of 98% on the

@@ -102,7 +102,7 @@ func foreignDaemons() (list []string) {
 		}
 		args := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
 		if len(args) > 1 && filepath.Base(args[0]) == "netnice" && args[1] == "daemon" {
-			if exe, _ := os.Readlink(filepath.Join(filepath.Dir(file), "exe")); exe != program {
+			if exe, _ := os.Readlink(filepath.Join(filepath.Dir(file), "exe")); exe != netniceBinary {
 				list = append(list, strings.Join(args, " "))
 			}
 		}

@@ -14,11 +14,11 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// program is the netnice under test, built by TestMain.
-var program string
+// netniceBinary is the netnice under test, built by TestMain.
+var netniceBinary string
 
-// patience multiplies the time that tests wait for an event: an emulated processor is slow.
-var patience time.Duration = 1
+// timeoutScale multiplies the time that tests wait for an event: an emulated processor is slow.
+var timeoutScale time.Duration = 1
 
 // work is a folder that everybody may read; scripts and the program are in it.
 var work string
@@ -54,12 +54,12 @@ func run(m *testing.M) (code int, err error) {
 	if err := os.Chmod(work, 0o755); err != nil { // other users run what is inside
 		return 0, err
 	}
-	if program = os.Getenv("NETNICE_TEST_BUILT"); program != "" { // in a guest, which has no compiler
-		patience = 10
+	if netniceBinary = os.Getenv("NETNICE_TEST_BUILT"); netniceBinary != "" { // in a guest, which has no compiler
+		timeoutScale = 10
 		return m.Run(), nil
 	}
-	program = filepath.Join(work, "netnice")
-	build := exec.Command("go", "build", "-o", program, "github.com/netnice/netnice/cmd/netnice")
+	netniceBinary = filepath.Join(work, "netnice")
+	build := exec.Command("go", "build", "-o", netniceBinary, "github.com/netnice/netnice/cmd/netnice")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("build netnice: %w\n%s", err, out)

@@ -41,8 +41,8 @@ func TestMonitor(t *testing.T) {
 	spare := newUsers()
 	s := upStage(t)
 	f := newField(s)
-	all := f.script(options{}, program, "monitor", "--json")
-	other := f.script(options{uid: spare + 5}, program, "monitor", "--json")
+	all := f.script(options{}, netniceBinary, "monitor", "--json")
+	other := f.script(options{uid: spare + 5}, netniceBinary, "monitor", "--json")
 	if e := all.until(t, api.EventHello, ""); e.PID != f.daemons[0].cmd.Process.Pid {
 		t.Errorf("%+v is not the daemon's", e)
 	}
@@ -76,7 +76,7 @@ func TestMonitor(t *testing.T) {
 	all.until(t, api.EventQueueGone, "")
 	f.must("set", "--user", itoa(spare+5), "--up", "1MB/s")
 	f.must("down")
-	s.dead = true
+	s.daemonGone = true
 	if e := all.until(t, api.EventDaemonLeaves, ""); e.LimitsStay {
 		t.Errorf("nothing stays after netnice down, which is told as %+v", e)
 	}

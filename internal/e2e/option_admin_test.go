@@ -13,7 +13,7 @@ func TestSocketOptionAdministrators(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
 	group := spare + 4321
-	s := apartStage(t)
+	s := stageInOwnCgroup(t)
 	s.admins = itoa(group)
 	s.daemon()
 	owner := s.python(options{uid: spare + 31}, `wait()`)

@@ -52,7 +52,7 @@ func TestSocketOptionLanguages(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSocketOption, in Python")
 	t.Parallel()
 	spare := newUsers()
-	s := apartStage(t)
+	s := stageInOwnCgroup(t)
 	languages := examples(t)
 	ask := func(language string, cases []string) map[string]string {
 		t.Helper()

@@ -93,7 +93,7 @@ func slowOnes(t *testing.T, words string) (g slowFigures) {
 // names the disturbance of the machine, if any, for late data.
 func slowRun(t *testing.T, connects, accepts, option, settle string) (g slowFigures, excuse string) {
 	t.Helper()
-	f := newInbound(apartStage(t), testutil.MustPair(t))
+	f := newInbound(stageInOwnCgroup(t), testutil.MustPair(t))
 	b := f.python(options{in: f.B}, slowSockets, accepts, "", "0", settle)
 	b.read("ready")
 	a := f.python(options{in: f.A}, slowSockets, connects, f.B4.String(), option, settle)

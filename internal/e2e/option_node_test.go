@@ -50,7 +50,7 @@ func TestSocketOptionUDP(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSocketOption and internal/enforce/shaping TestSocketsLimitThemselves")
 	t.Parallel()
 	spare := newUsers()
-	f := newInbound(apartStage(t), testutil.MustPair(t))
+	f := newInbound(stageInOwnCgroup(t), testutil.MustPair(t))
 	before := f.devices()
 	for i, host := range []string{f.B4.String(), f.B6.String()} {
 		d := datagrams{f: f, headers: []float64{28, 48}[i]}
@@ -87,13 +87,13 @@ func TestSocketOptionUDP(t *testing.T) {
 		}
 		d.tx.tell("0")
 		d.tx.read("set")
-		f.soon("lifted", 2*time.Second, func() bool {
+		f.assertWithin("lifted", 2*time.Second, func() bool {
 			free, _ := d.rate(100 * time.Millisecond)
 			return free > 9e6
 		})
 		d.tx.close()
 	}
-	f.soon("devices as before", 15*time.Second, func() bool { return f.devices() == before })
+	f.assertWithin("devices as before", 15*time.Second, func() bool { return f.devices() == before })
 }
 
 // A limit on a socket's TCP ingress can be set before connect, on an open connection, and on a listener for its
@@ -101,7 +101,7 @@ func TestSocketOptionUDP(t *testing.T) {
 func TestSocketOptionReceives(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
-	f := newInbound(apartStage(t), testutil.MustPair(t))
+	f := newInbound(stageInOwnCgroup(t), testutil.MustPair(t))
 	before := f.devices()
 	const reads = option + `
 TCP_RCVRATE = 7002
@@ -221,18 +221,18 @@ wait()
 		if i > 0 {
 			break
 		}
-		f.soon("nodes gone", 3*time.Second, func() bool {
+		f.assertWithin("nodes gone", 3*time.Second, func() bool {
 			return !slices.ContainsFunc(f.status().Programs, func(p api.Program) bool { return p.Name == "shape_window" && p.Attached })
 		})
 	}
-	f.soon("devices as before", 5*time.Second, func() bool { return f.devices() == before })
+	f.assertWithin("devices as before", 5*time.Second, func() bool { return f.devices() == before })
 }
 
 // receivesByQueue waits until a queue holds the ingress of the sockets. Earlier data are then through. netnice
 // also knows the ports of sockets that were bound after they got a rate.
 func (f *inbound) receivesByQueue() {
 	f.t.Helper()
-	f.soon("a queue for what is received", 30*time.Second, func() bool {
+	f.assertWithin("a queue for what is received", 30*time.Second, func() bool {
 		return slices.ContainsFunc(f.status().Programs, func(p api.Program) bool { return p.Name == "shape_window" && p.Attached })
 	})
 	time.Sleep(3 * time.Second) // with 1.5 s, 1.16 of three limits arrived in the next two on a busy machine
@@ -268,7 +268,7 @@ func (f *inbound) receivesByOption(x *script) {
 func TestSocketOptionReceivesUDP(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSocketOptionReceives and internal/enforce/shaping TestSocketsLimitThemselves")
 	t.Parallel()
-	f := newInbound(apartStage(t), testutil.MustPair(t))
+	f := newInbound(stageInOwnCgroup(t), testutil.MustPair(t))
 	const limits = "s.setsockopt(socket.IPPROTO_UDP, 7002, struct.pack('I', 1_000_000))\n"
 	rx := f.python(options{in: f.A}, strings.Replace(datagramReceiver, "s.bind", limits+"s.bind", 1), "6001", "6")
 	rx.read("ready")

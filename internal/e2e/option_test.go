@@ -33,7 +33,7 @@ def error(f):
 func alone(t *testing.T) {
 	t.Helper()
 	machineAlone(t)
-	if within(10*time.Second, func() bool { return len(attached(t)) == 0 }) {
+	if eventually(10*time.Second, func() bool { return len(attached(t)) == 0 }) {
 		return
 	}
 	const why = "other programs hold socket options on this machine; is a netnice daemon up? netnice down ends it"
@@ -48,7 +48,7 @@ func alone(t *testing.T) {
 func TestSocketOption(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
-	f := newField(apartStage(t))
+	f := newField(stageInOwnCgroup(t))
 	f.daemon()
 	a := f.ports + 1
 	b, c := a+1, a+2
@@ -115,7 +115,7 @@ wait()
 // a rate.
 func TestSocketOptionFromFirstByte(t *testing.T) {
 	t.Parallel()
-	f := newField(apartStage(t))
+	f := newField(stageInOwnCgroup(t))
 	f.daemon()
 	holds := func() bool {
 		for _, p := range f.status().Programs {
@@ -173,7 +173,7 @@ wait()
 		t.Error("the egress hook is not attached while a socket has a rate")
 	}
 	run(a+1, "after", "")
-	if !within(10*time.Second, func() bool { return !holds() }) {
+	if !eventually(10*time.Second, func() bool { return !holds() }) {
 		t.Error("the egress hook stays attached")
 	}
 	f.python(options{in: f.A}, option+`
@@ -209,7 +209,7 @@ say("bytes", n)
 // a killed daemon, on one processor.
 func TestSocketOptionAtOnce(t *testing.T) {
 	t.Parallel()
-	f := newField(apartStage(t))
+	f := newField(stageInOwnCgroup(t))
 	d := f.daemon()
 	const text = option + `
 os.sched_setaffinity(0, {1})
@@ -261,7 +261,7 @@ func instant(t *testing.T, text string) testutil.Instant {
 func TestSocketOptionOnListener(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSocketOption")
 	t.Parallel()
-	f := newField(apartStage(t))
+	f := newField(stageInOwnCgroup(t))
 	f.daemon()
 	f.python(options{in: f.A}, option+`
 listener = socket.create_server(("", 8003))
@@ -291,7 +291,7 @@ say("reading")
 func TestSocketOptionUnderLimit(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSocketOption and TestNestedTrees")
 	t.Parallel()
-	f := newField(apartStage(t))
+	f := newField(stageInOwnCgroup(t))
 	f.daemon()
 	a := f.ports + 1
 	b := a + 1

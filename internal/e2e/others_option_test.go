@@ -61,7 +61,7 @@ func TestOthersOptions(t *testing.T) {
 	}
 	s.daemon()
 	up := ask("with netnice")
-	limited := ask("limited", program, "run", "--up", "1MB/s", "--down", "1MB/s", "--")
+	limited := ask("limited", netniceBinary, "run", "--up", "1MB/s", "--down", "1MB/s", "--")
 	for when, with := range map[string][]sockopts.Answer{"with netnice": up, "limited": limited} {
 		if !slices.Equal(without, with) {
 			for i := range without {

@@ -147,7 +147,7 @@ func TestAccept(t *testing.T) {
 	f := newField(upStage(t))
 	serve := func(port int) *script {
 		x := f.script(options{in: f.A}, interpreter(t), "-u", "-m", "http.server", "--directory", dir, "--bind", f.A4.String(), strconv.Itoa(port))
-		if !within(5*time.Second, func() bool {
+		if !eventually(5*time.Second, func() bool {
 			return f.run(exec.Command(curl, "-s", "-o", "/dev/null", "-I", fmt.Sprintf("http://%s:%d/data", f.A4, port)), f.B).code == 0
 		}) {
 			t.Fatal("the web server does not answer")
@@ -175,10 +175,12 @@ func TestAccept(t *testing.T) {
 			if took <= 700*time.Millisecond {
 				return
 			}
-			if try == 4 || cpus.excuse(begin, testutil.Now()) == "" {
+			excuse := cpus.excuse(begin, testutil.Now())
+			if try == 4 || excuse == "" {
 				t.Errorf("a download %s takes %v", what, took)
 				return
 			}
+			t.Logf("measured again: a download %s takes %v, but %s", what, took, excuse)
 		}
 	}
 	limited, free := serve(8001), serve(8002)
@@ -207,7 +209,7 @@ func TestIperf(t *testing.T) {
 	f := newField(upStage(t))
 	f.script(options{in: f.B}, iperf, "-s", "-1", "-B", f.B4.String(), "--forceflush")
 	time.Sleep(200 * time.Millisecond)
-	cmd := exec.Command(program, "run", "--up", "10MB/s", "--", iperf, "-c", f.B4.String(), "-t", "2", "-O", "1", "-P", "4", "-f", "K")
+	cmd := exec.Command(netniceBinary, "run", "--up", "10MB/s", "--", iperf, "-c", f.B4.String(), "-t", "2", "-O", "1", "-P", "4", "-f", "K")
 	begin := testutil.Now()
 	r := f.run(cmd, f.A)
 	var rate float64

@@ -241,7 +241,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("the status has %+v and %v", st.Problems, st.Counters)
 	}
 	s.do(func() error { return os.Remove(fill) })
-	if !within(20*time.Second, func() bool { return len(s.status().Problems) == 0 }) {
+	if !eventually(20*time.Second, func() bool { return len(s.status().Problems) == 0 }) {
 		t.Errorf("there is room, and the state is not written: %+v", s.status().Problems)
 	}
 	d.kill()
@@ -252,7 +252,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	s.must("set", "--user", name, "--up", "9MB/s")
 	s.must("down")
-	s.dead = true
+	s.daemonGone = true
 	s.do(func() error { return unix.Unmount(stateFolder, 0) })
 }
 

@@ -190,9 +190,9 @@ func TestPowerStrict(t *testing.T) {
 		t.Errorf("power PID: %v", r)
 	}
 
-	forks := s.runs(0, program, "exec", "--strict", "20", python, "-c", forkPython)
+	forks := s.runs(0, netniceBinary, "exec", "--strict", "20", python, "-c", forkPython)
 	forks.line()
-	if !within(10*time.Second, func() bool { return policy(t, forks.Process.Pid) == unix.SCHED_DEADLINE }) {
+	if !eventually(10*time.Second, func() bool { return policy(t, forks.Process.Pid) == unix.SCHED_DEADLINE }) {
 		t.Error("a command of one thread has no deadline")
 	}
 	for range 3 {

@@ -135,7 +135,7 @@ func (s *stage) powers() api.PowerList {
 
 func (s *stage) noGroups() {
 	s.t.Helper()
-	if !within(5*time.Second, func() bool { return len(testutil.PowerGroups()) == 0 }) {
+	if !eventually(5*time.Second, func() bool { return len(testutil.PowerGroups()) == 0 }) {
 		s.t.Errorf("groups are left: %q", testutil.PowerGroups())
 	}
 }
@@ -185,7 +185,7 @@ func TestPower(t *testing.T) {
 	s.must("reserve", "--pid", p.pid(), "--release")
 	p.has("released", 100*float64(min(3, cpu.Online())), 115) // other programs may want a processor, too
 	s.noGroups()
-	if !within(10*time.Second, func() bool { return s.netnice("status").code == 5 }) {
+	if !eventually(10*time.Second, func() bool { return s.netnice("status").code == 5 }) {
 		t.Error("the daemon has not left with the last power")
 	}
 }
@@ -196,14 +196,14 @@ func TestPowerExec(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestPower and internal/daemon TestPowerCommand")
 	// Not parallel: it needs the processors.
 	s := upStage(t)
-	build := s.runs(0, program, "exec", "30", "sh", "-c", `echo ready; while :; do (i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done); done`)
+	build := s.runs(0, netniceBinary, "exec", "30", "sh", "-c", `echo ready; while :; do (i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done); done`)
 	build.line()
 	build.has("a build that forks", 30, 2)
 
-	low := s.runs(0, program, "exec", "-255", python, "-c", spinPython, "2")
+	low := s.runs(0, netniceBinary, "exec", "-255", python, "-c", spinPython, "2")
 	low.line()
 	low.line()
-	high := s.runs(0, program, "exec", "60", python, "-c", spinPython, "1")
+	high := s.runs(0, netniceBinary, "exec", "60", python, "-c", spinPython, "1")
 	high.line()
 	high.has("guaranteed 60", 60, 3)
 	low.has("what the others leave", 100*float64(cpu.Online())-140, 70) // or 100 less, if others have a processor
@@ -276,7 +276,7 @@ int main(int argc, char **argv)
 func TestSetPower(t *testing.T) {
 	// Not parallel: it needs the processors.
 	spare := newUsers()
-	s := apartStage(t)
+	s := stageInOwnCgroup(t)
 	s.daemon()
 	dir := t.TempDir()
 	source, binary := filepath.Join(dir, "p.c"), filepath.Join(dir, "p")

@@ -21,7 +21,7 @@ import (
 // probeFrom runs netnice probe in a namespace.
 func probeFrom(t *testing.T, n *testutil.NetNS, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	cmd := exec.Command(program, append([]string{"probe"}, args...)...)
+	cmd := exec.Command(netniceBinary, append([]string{"probe"}, args...)...)
 	var out, problem bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problem
 	if err := n.Start(cmd); err != nil {
@@ -63,13 +63,13 @@ func TestProbe(t *testing.T) {
 	measure("icmp-timestamp", true, p.B4.String())
 	measure("icmp-echo", false, p.B6.String())
 
-	reflector := exec.Command(program, "probe", "--reflect")
+	reflector := exec.Command(netniceBinary, "probe", "--reflect")
 	var said lockedBuffer
 	reflector.Stderr = &said
 	if err := p.B.Start(reflector); err != nil {
 		t.Fatal(err)
 	}
-	if !within(10*time.Second, func() bool { return strings.Contains(said.String(), "answering") }) {
+	if !eventually(10*time.Second, func() bool { return strings.Contains(said.String(), "answering") }) {
 		t.Errorf("the reflector says %q", said.String())
 	}
 	picture := filepath.Join(t.TempDir(), "train.svg")

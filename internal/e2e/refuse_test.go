@@ -48,7 +48,7 @@ func zombie(t *testing.T) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Wait() })
-	if !within(2*time.Second, func() bool { return !lives(cmd.Process.Pid) }) {
+	if !eventually(2*time.Second, func() bool { return !lives(cmd.Process.Pid) }) {
 		t.Fatal("true does not end")
 	}
 	return cmd.Process.Pid
@@ -276,12 +276,12 @@ func TestRefusedMachine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
-			s.dead = true // netnice cannot remove the stage's limits then
+			s.daemonGone = true // netnice cannot remove the stage's limits then
 			before := ours(t)
 			s.do(c.change)
 			netnice := func(args ...string) result {
 				// The namespace has no first process whose mounts show a cgroup v2.
-				cmd := exec.Command("unshare", append([]string{"--pid", "--fork", "--mount-proc", program}, args...)...)
+				cmd := exec.Command("unshare", append([]string{"--pid", "--fork", "--mount-proc", netniceBinary}, args...)...)
 				cmd.Env = s.env
 				return s.run(cmd, nil)
 			}
@@ -306,7 +306,7 @@ func TestRefusedMachine(t *testing.T) {
 func TestRefusedWhereHidden(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	cmd := exec.Command("unshare", "--mount", "sh", "-c", `umount -l /sys && mount -t sysfs none /sys && exec "$@"`, "sh", program, "up")
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", `umount -l /sys && mount -t sysfs none /sys && exec "$@"`, "sh", netniceBinary, "up")
 	cmd.Env = s.env
 	s.refused(s.run(cmd, nil), "cgroup v2 is hidden", "nsenter")
 }

@@ -15,7 +15,7 @@ func TestAnotherReleaseOptions(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestAnotherRelease")
 	t.Parallel()
 	spare := newUsers()
-	f := newInbound(apartStage(t), testutil.MustPair(t))
+	f := newInbound(stageInOwnCgroup(t), testutil.MustPair(t))
 	// The kernel's count is exact, as a reader may be late.
 	const came = `
 def came(s):
@@ -131,7 +131,7 @@ while True:
 	if got := x.read("rates"); got != "0 0 0" {
 		t.Errorf("getsockopt returned %s after the removal", got)
 	}
-	f.soon("lifted", 3*time.Second, func() bool {
+	f.assertWithin("lifted", 3*time.Second, func() bool {
 		tcp, udp, received := look("", 200*time.Millisecond)
 		return tcp > 6e6 && udp > 3e6 && received > 6e6
 	})

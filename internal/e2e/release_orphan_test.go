@@ -109,9 +109,9 @@ func TestAnotherReleaseOrphansOfRule(t *testing.T) {
 	for i, p := range []uint16{a, b} {
 		x := r.script(options{in: r.A, uid: sessionUser + uint32(i)}, session, "-c",
 			"read start; "+strings.Join([]string{free, agentName, agentFlood, r.to(p)}, " ")+" & read end")
-		r.soon("the rule holds", 2*time.Second, func() bool { return r.ruleMembers("all session sessions") == i+1 })
+		r.assertWithin("the rule holds", 2*time.Second, func() bool { return r.ruleMembers("all session sessions") == i+1 })
 		x.tell("start")
-		r.soon("its child, too", 2*time.Second, func() bool { return r.ruleMembers("all session sessions") == i+2 })
+		r.assertWithin("its child, too", 2*time.Second, func() bool { return r.ruleMembers("all session sessions") == i+2 })
 		if err := syscall.Kill(x.cmd.Process.Pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

@@ -109,7 +109,7 @@ func (s *stage) otherLayout(name string) {
 		s.t.Fatal(err)
 	}
 	defer m.Close()
-	err = apart(func() error {
+	err = onThrowawayThread(func() error {
 		if err := s.enter(); err != nil {
 			return err
 		}

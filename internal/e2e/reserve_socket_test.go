@@ -80,7 +80,7 @@ func TestReserveSocket(t *testing.T) {
 }
 
 func testReserveSocket(t *testing.T, kind, family string, uid uint32) {
-	s := apartStage(t)
+	s := stageInOwnCgroup(t)
 	s.daemon()
 	f := newField(s)
 	const line = 2.5e6
@@ -187,7 +187,7 @@ say("ready")`, f.to(f.ports)).read("ready")
 	x.tell("close")
 	x.read("closed")
 	// The socket still sends its backlog.
-	f.soon("the reservation ends with its socket", 20*time.Second, func() bool { return f.nodes()[link].PromisedBytesPerSec == 0 })
+	f.assertWithin("the reservation ends with its socket", 20*time.Second, func() bool { return f.nodes()[link].PromisedBytesPerSec == 0 })
 }
 
 // reserver builds the example in C.
@@ -233,7 +233,7 @@ func TestReserveGranted(t *testing.T) {
 	f.judge(testutil.Now().Add(time.Second), 2*time.Second, func(from, to testutil.Instant) error {
 		return compare("within what was granted", f.rate(from, to, x.port), 0.3*line, 0.03)
 	})
-	f.soon("its time is over", 8*time.Second, func() bool { return f.nodes()["pid:"+x.pid()].Reserved == nil })
+	f.assertWithin("its time is over", 8*time.Second, func() bool { return f.nodes()["pid:"+x.pid()].Reserved == nil })
 	if took := time.Since(begin); took < 4*time.Second {
 		t.Errorf("a reservation for 6 s stood for %v", took)
 	}

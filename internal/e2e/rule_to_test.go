@@ -260,7 +260,7 @@ up = "1MB/s"
 `, spare+41, far4, far6))
 	far := r.ends(r.B, 0, "listen 7201 send", "listen 7202 send", "sink 7001", "sink 7002")
 	x := r.ends(r.A, spare+41, "listen 7101 send", "listen 7102 send")
-	r.soon("the rules hold for a process", 10*time.Second, func() bool {
+	r.assertWithin("the rules hold for a process", 10*time.Second, func() bool {
 		return len(r.nodes()) == 3
 	})
 	for _, does := range []string{

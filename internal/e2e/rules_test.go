@@ -144,7 +144,7 @@ func (r *ruled) afterExec(pid string) time.Duration {
 	r.t.Helper()
 	line := regexp.MustCompile(`msg="rules applied" pid=` + pid + ` .*after_exec=(\S+)`)
 	var found []string
-	within(5*time.Second, func() bool { found = line.FindStringSubmatch(r.d.log.String()); return found != nil })
+	eventually(5*time.Second, func() bool { found = line.FindStringSubmatch(r.d.log.String()); return found != nil })
 	if found == nil {
 		r.t.Fatalf("no rule was applied to process %s", pid)
 	}
@@ -198,9 +198,9 @@ func TestRuleHoldsAtExec(t *testing.T) {
 	}
 	// The limit ends with the process: at once where the backlog is empty.
 	z := r.script(options{in: r.A, uid: sessionUser}, scp, agentName, agentIdle)
-	r.soon("an idle scp has a limit", 2*time.Second, func() bool { return r.nodeOf(z.pid()) != nil })
+	r.assertWithin("an idle scp has a limit", 2*time.Second, func() bool { return r.nodeOf(z.pid()) != nil })
 	z.close()
-	r.soon("that of one that has ended is gone", 2*time.Second, func() bool { return r.nodeOf(z.pid()) == nil })
+	r.assertWithin("that of one that has ended is gone", 2*time.Second, func() bool { return r.nodeOf(z.pid()) == nil })
 }
 
 // The daemon reads rules again under load: no limit is lost for a moment, an invalid rule changes nothing, and
@@ -246,7 +246,7 @@ func TestRulesAreReadAgain(t *testing.T) {
 	// The daemon notices a changed file by itself. A killed daemon leaves all rules in force, and the next one
 	// follows the file.
 	r.write(strings.Replace(rule, "1MB/s", "2MB/s", 1))
-	r.soon("a changed file is followed", 3*time.Second, func() bool {
+	r.assertWithin("a changed file is followed", 3*time.Second, func() bool {
 		n := r.nodeOf(x.pid())
 		return n != nil && n.Limits[0].BytesPerSec == 2e6
 	})
@@ -254,7 +254,7 @@ func TestRulesAreReadAgain(t *testing.T) {
 	r.holds("without a daemon", testutil.Now(), 2e6, p+1, p+2)
 	r.write(strings.Replace(rule, "1MB/s", "3MB/s", 1))
 	r.d = r.daemon()
-	r.soon("the next daemon follows the file", 3*time.Second, func() bool {
+	r.assertWithin("the next daemon follows the file", 3*time.Second, func() bool {
 		n := r.nodeOf(x.pid())
 		return n != nil && len(r.nodes()) == 1 && n.Limits[0].BytesPerSec == 3e6
 	})
@@ -276,7 +276,7 @@ func TestRuleForAllTogether(t *testing.T) {
 	p := r.ports
 	r.floods(scp, sessionUser, p+1)
 	y, _ := r.floods(scp, sessionUser+1, p+2, p+3)
-	r.soon("the rule holds for three", 2*time.Second, func() bool { return r.ruleMembers("all sftp sessions") == 3 })
+	r.assertWithin("the rule holds for three", 2*time.Second, func() bool { return r.ruleMembers("all sftp sessions") == 3 })
 	// Each has a segment of 64 KB on the way, which is paid for first.
 	r.holds("three of two users", testutil.Now().Add(time.Second), 1e6, p+1, p+2, p+3)
 	// A process does not leave its own limit because of a rule.

@@ -30,7 +30,7 @@ func lives(pid int) bool {
 // cleared checks that a daemon on demand and all its objects are gone within a limit.
 func (s *stage) cleared(daemon int, made, before map[object]bool, limit time.Duration) {
 	s.t.Helper()
-	if s.soon("the daemon goes", limit, func() bool { return !lives(daemon) }) {
+	if s.assertWithin("the daemon goes", limit, func() bool { return !lives(daemon) }) {
 		s.leaves(made, before)
 	}
 }
@@ -41,7 +41,7 @@ func TestRunWithoutDaemon(t *testing.T) {
 	f := newField(newStage(t))
 	before := ours(t)
 	a := f.ports + 1
-	x := f.python(options{in: f.A, under: []string{program, "run", "--up", "10MB/s", "--"}}, flooding, f.to(a))
+	x := f.python(options{in: f.A, under: []string{netniceBinary, "run", "--up", "10MB/s", "--"}}, flooding, f.to(a))
 	pid := x.read("pid")
 	if pid != x.pid() {
 		t.Errorf("the command runs as process %s, want %s, which netnice was", pid, x.pid())
@@ -71,7 +71,7 @@ func TestRunWithDaemon(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
 	a := f.ports + 1
-	x := f.python(options{in: f.A, under: []string{program, "run", "--up", "5MB/s"}}, flooding, f.to(a))
+	x := f.python(options{in: f.A, under: []string{netniceBinary, "run", "--up", "5MB/s"}}, flooding, f.to(a))
 	pid := x.read("pid")
 	f.begins(a)
 	f.holds("run", testutil.Now(), 5e6, a)
@@ -110,7 +110,7 @@ func TestRunPassesStatus(t *testing.T) {
 	if r := s.netnice("run", "--up", "10", "--", "true"); r.code != 125 || !strings.Contains(r.err, "unit") {
 		t.Errorf("a rate without a unit: %v", r)
 	}
-	if !within(3*time.Second, func() bool { return len(s.nodes()) == 0 }) {
+	if !eventually(3*time.Second, func() bool { return len(s.nodes()) == 0 }) {
 		t.Errorf("limits are left: %+v", s.nodes())
 	}
 }
@@ -123,7 +123,7 @@ func TestRunScope(t *testing.T) {
 	before := ours(t)
 	a := f.ports + 1
 	b := a + 1
-	x := f.python(options{in: f.A, under: []string{program, "run", "--up", "8MB/s", "--scope", "--"}}, `
+	x := f.python(options{in: f.A, under: []string{netniceBinary, "run", "--up", "8MB/s", "--scope", "--"}}, `
 pid = os.fork()
 if pid == 0:
     os.setsid()

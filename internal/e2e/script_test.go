@@ -157,7 +157,7 @@ func (x *script) kill() {
 	_ = x.stdin.Close()
 	select {
 	case <-x.ended:
-	case <-time.After(patience * 20 * time.Second): // 5 were once too few while a busy loop ran
+	case <-time.After(timeoutScale * 20 * time.Second): // 5 were once too few while a busy loop ran
 		x.t.Errorf("%q does not end", x.cmd.Args)
 	}
 	if text := x.wrong.String(); text != "" && x.t.Failed() {
@@ -175,7 +175,7 @@ func (x *script) read(word string) string {
 			x.t.Fatalf("the program printed %q, want %q\n%s", line, word, x.wrong.String())
 		}
 		return rest
-	case <-time.After(patience * 40 * time.Second):
+	case <-time.After(timeoutScale * 40 * time.Second):
 		x.t.Fatalf("the program does not print %q\n%s", word, x.wrong.String())
 	}
 	return ""

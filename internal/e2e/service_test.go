@@ -43,7 +43,7 @@ func TestService(t *testing.T) {
 	})
 	defer socket.Close()
 
-	cmd := s.command("-c", `LISTEN_PID=$$ WATCHDOG_PID=$$ exec "$0" daemon`, program)
+	cmd := s.command("-c", `LISTEN_PID=$$ WATCHDOG_PID=$$ exec "$0" daemon`, netniceBinary)
 	cmd.Path, cmd.Args[0] = "/bin/sh", "sh"
 	cmd.Env = append(os.Environ(), "LISTEN_FDS=1", "NOTIFY_SOCKET="+name, "WATCHDOG_USEC=4000000")
 	cmd.ExtraFiles = []*os.File{socket}

@@ -55,7 +55,7 @@ func TestSetToEachPeer(t *testing.T) {
 		at = r.must("unset", "--user", itoa(u), "--to", "any", "--each-peer")
 	}
 	r.free("all have gone", at.Add(100*time.Millisecond), 6e6, 5001, 5002, 5003, 5006)
-	r.soon("no limit stands", 3*time.Second, func() bool { return len(r.nodes()) == 0 })
+	r.assertWithin("no limit stands", 3*time.Second, func() bool { return len(r.nodes()) == 0 })
 }
 
 // One socket sends to many addresses in turn, like a server's: netnice notes each of them.
@@ -81,7 +81,7 @@ func TestSetToEachPeerBySocket(t *testing.T) {
 		}
 		return n
 	}
-	r.soon("all have limits", 2*time.Second, func() bool {
+	r.assertWithin("all have limits", 2*time.Second, func() bool {
 		return count("to:10.98.0.1") == hosts && count("to:2001:db8:98:") == hosts
 	})
 	for _, s := range []*script{x, y} {
@@ -93,7 +93,7 @@ func TestSetToEachPeerBySocket(t *testing.T) {
 		t.Errorf("%d addresses have limits", n)
 	}
 	r.must("unset", "--user", itoa(uid), "--to", "10.98.0.112/28,2001:db8:98::/48", "--each-peer")
-	r.soon("no limit stands", 3*time.Second, func() bool { return len(r.nodes()) == 0 })
+	r.assertWithin("no limit stands", 3*time.Second, func() bool { return len(r.nodes()) == 0 })
 }
 
 // tours sends a datagram to each of some addresses, by one socket.
@@ -141,7 +141,7 @@ func TestSetToEachPeerUnattended(t *testing.T) {
 	}
 
 	r.d = r.daemon()
-	r.soon("they have limits like others", 5*time.Second, func() bool {
+	r.assertWithin("they have limits like others", 5*time.Second, func() bool {
 		nodes := fmt.Sprint(r.nodes())
 		return strings.Contains(nodes, "to:"+all4+"@user:") && strings.Contains(nodes, "to:"+r.B4.String()+"@user:") &&
 			strings.Contains(nodes, "to:fd00:98::/64@user:")
@@ -151,6 +151,6 @@ func TestSetToEachPeerUnattended(t *testing.T) {
 	at := r.must("set", "--user", itoa(uid), "--to", "any", "--each-peer", "--up", "2MB/s").Add(100 * time.Millisecond)
 	r.holds("another rate", at, 2e6, 5001, 5002)
 	r.must("unset", "--user", itoa(uid), "--to", "any", "--each-peer")
-	r.soon("no limit stands", 3*time.Second, func() bool { return len(r.nodes()) == 0 })
+	r.assertWithin("no limit stands", 3*time.Second, func() bool { return len(r.nodes()) == 0 })
 	r.free("all have gone", testutil.Now(), 6e6, 5001, 5002, 5003)
 }

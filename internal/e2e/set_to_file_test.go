@@ -152,7 +152,7 @@ func TestSetToFileCostsInTurn(t *testing.T) {
 					}
 					three, took[name] = append(three, ns/connected), append(took[name], ns)
 				}
-				parts[name] = append(parts[name], middle(three))
+				parts[name] = append(parts[name], median(three))
 			}
 			r.must("unset", "--user", itoa(uid), "--to-file", file)
 		}
@@ -165,14 +165,14 @@ func TestSetToFileCostsInTurn(t *testing.T) {
 		}
 		slices.Sort(ratios)
 		t.Logf("datagrams to %d addresses in turn in a second with 100,000 prefixes, of those with 10: median %.3f of %.3f; medians of %.0f and %.0f ns, %.3f and %.3f of a connected socket's",
-			n, middle(ratios), ratios, middle(took[many]), middle(took[few]), middle(parts[many]), middle(parts[few]))
-		if middle(ratios) < 0.9 {
-			t.Errorf("to %d addresses: %.3f of the rate with ten prefixes", n, middle(ratios))
+			n, median(ratios), ratios, median(took[many]), median(took[few]), median(parts[many]), median(parts[few]))
+		if median(ratios) < 0.9 {
+			t.Errorf("to %d addresses: %.3f of the rate with ten prefixes", n, median(ratios))
 		}
 	}
 }
 
-func middle(list []float64) float64 {
+func median(list []float64) float64 {
 	list = slices.Sorted(slices.Values(list))
 	return list[len(list)/2]
 }

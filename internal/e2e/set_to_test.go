@@ -149,13 +149,13 @@ func TestSetToUnder(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
 	r := newRuledTo(t, "")
-	run := r.python(options{in: r.A, under: []string{program, "run", "--to", far4 + "," + far6, "--up", "1MB/s", "--"}}, ends,
+	run := r.python(options{in: r.A, under: []string{netniceBinary, "run", "--to", far4 + "," + far6, "--up", "1MB/s", "--"}}, ends,
 		"connect "+far4+" 5001 send", "connect "+far6+" 5002 send", fmt.Sprintf("connect %s 5003 send", r.B4))
 	run.read("ready")
 	r.holds("run --to", testutil.Now(), 1e6, 5001, 5002)
 	r.free("to elsewhere", testutil.Now(), 6e6, 5003)
 	run.close()
-	r.soon("the limit ends with its command", 10*time.Second, func() bool { return len(r.nodes()) == 0 })
+	r.assertWithin("the limit ends with its command", 10*time.Second, func() bool { return len(r.nodes()) == 0 })
 
 	group, path := cgroup(t, "to")
 	x := r.python(options{in: r.A, cgroup: group}, ends, "connect "+far4+" 5004 send", "connect "+far6+" 5005 send", fmt.Sprintf("connect %s 5006 send", r.B4))

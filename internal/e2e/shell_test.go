@@ -101,7 +101,7 @@ function inside; sh -c "netnice; true"; end
 			if err := os.WriteFile(rc, []byte(sh.text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			x := s.python(options{}, terminal, home, strings.ReplaceAll(sh.command, "HOME", home), sh.marker, filepath.Dir(program))
+			x := s.python(options{}, terminal, home, strings.ReplaceAll(sh.command, "HOME", home), sh.marker, filepath.Dir(netniceBinary))
 			status := "$?"
 			if sh.name == "fish" {
 				status = "$status"
@@ -129,7 +129,7 @@ function inside; sh -c "netnice; true"; end
 					t.Errorf("%s: %q: want %q in %q", sh.name, c.line, c.want, out)
 				}
 			}
-			if !s.soon("the limits have gone", 5*time.Second, func() bool { return len(s.nodes()) == 0 }) {
+			if !s.assertWithin("the limits have gone", 5*time.Second, func() bool { return len(s.nodes()) == 0 }) {
 				t.Errorf("limits of ended commands stand: %+v", s.nodes())
 			}
 		})

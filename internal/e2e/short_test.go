@@ -61,7 +61,7 @@ wait()
 	if got > 1.25e6 {
 		t.Errorf("closed connections send %.0f bytes/s under a limit of 1 MB/s", got)
 	}
-	came := within(8*time.Second, func() bool { return f.rx.Bytes(a, testutil.Now()) == connections*size })
+	came := eventually(8*time.Second, func() bool { return f.rx.Bytes(a, testutil.Now()) == connections*size })
 	took := testutil.Now().Sub(begin)
 	t.Logf("%d bytes took %v", connections*size, took)
 	if over := connections * size / took.Seconds(); over > 1.05e6 {

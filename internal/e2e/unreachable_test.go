@@ -32,7 +32,7 @@ func TestRunFolderRemoved(t *testing.T) {
 		if r := s.netnice("ls"); r.code != 0 && !strings.Contains(r.err, fmt.Sprintf("(pid %d)", s.daemons[0].cmd.Process.Pid)) {
 			t.Errorf("%v, want the daemon's process", r)
 		}
-		if !within(5*time.Second, func() bool { return s.netnice("ls").code == 0 }) {
+		if !eventually(5*time.Second, func() bool { return s.netnice("ls").code == 0 }) {
 			t.Fatalf("the daemon is not found on its socket: %v", s.netnice("ls"))
 		}
 		if r := s.asUser("ls"); r.code != 0 || !strings.Contains(r.out, "user:") {

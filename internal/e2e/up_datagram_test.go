@@ -151,7 +151,7 @@ func (d datagrams) rate(over time.Duration) (perSec, lost float64) {
 // queued waits until the queue for non-TCP egress exists.
 func (f *inbound) queued() {
 	f.t.Helper()
-	f.soon("a queue", 30*time.Second, func() bool {
+	f.assertWithin("a queue", 30*time.Second, func() bool {
 		return slices.ContainsFunc(f.status().Programs, func(p api.Program) bool { return p.Name == "send_out" && p.Attached })
 	})
 }
@@ -173,7 +173,7 @@ func TestUpUDP(t *testing.T) {
 			const limit = 1e6
 			var under []string
 			if !c.before {
-				under = []string{program, "run", "--up", "1MB/s", "--"}
+				under = []string{netniceBinary, "run", "--up", "1MB/s", "--"}
 			}
 			d := f.datagramsTo(6001, c.size, 0, c.v6, nil, under...)
 			if c.before {
@@ -276,7 +276,7 @@ func TestUpPing(t *testing.T) {
 	}
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	pings := func(port int, rate float64, args ...string) (sent, answered float64) {
-		d := f.datagramsTo(port, 1400, rate, false, args, program, "run", "--up", "200KB/s", "--")
+		d := f.datagramsTo(port, 1400, rate, false, args, netniceBinary, "run", "--up", "200KB/s", "--")
 		if rate == 0 {
 			f.queued()
 		}
@@ -310,7 +310,7 @@ func TestUpQUIC(t *testing.T) {
 		return append([]string{self}, agentArgs(role, args...)[1:]...)
 	}
 	address := fmt.Sprintf("%s:4433", w.A4)
-	server := append([]string{program, "run", "--up", fmt.Sprintf("%.0fB/s", fetchLimit), "--"},
+	server := append([]string{netniceBinary, "run", "--up", fmt.Sprintf("%.0fB/s", fetchLimit), "--"},
 		agent(agentQUICServer, address, filepath.Join(w.dir, "data"))...)
 	w.script(options{in: w.A}, server...).read("ready")
 	out := filepath.Join(w.dir, "out")
@@ -338,7 +338,7 @@ func TestUpUDPBeside(t *testing.T) {
 			f := newInbound(newStage(t), testutil.MustPair(t))
 			f.python(options{in: f.B}, datagramEcho, "6002").read("ready")
 			d := f.datagramsTo(6001, 1400, 0, false, []string{datagramAsk, "6002"},
-				program, "run", "--up", fmt.Sprintf("%.0fB/s", limit), "--")
+				netniceBinary, "run", "--up", fmt.Sprintf("%.0fB/s", limit), "--")
 			f.queued()
 			time.Sleep(1500 * time.Millisecond)
 			begin := testutil.Now()
@@ -368,7 +368,7 @@ func TestUpUDPShared(t *testing.T) {
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	const limit = 1e6
-	d := f.datagramsTo(6001, 1400, 0, false, []string{datagramMany, "6002"}, program, "run", "--up", "1MB/s", "--")
+	d := f.datagramsTo(6001, 1400, 0, false, []string{datagramMany, "6002"}, netniceBinary, "run", "--up", "1MB/s", "--")
 	other := datagrams{f: f, headers: 28}
 	other.rx = f.python(options{in: f.B}, datagramReceiver, "6002", "4")
 	other.rx.read("ready")

@@ -53,7 +53,7 @@ func TestUpUDPFirst(t *testing.T) {
 	rx.read("ready")
 	time.Sleep(1500 * time.Millisecond) // the daemon has loaded the programs that it may need
 	begin := testutil.Now()
-	tx := f.python(options{in: f.A, under: []string{program, "run", "--up", "1MB/s", "--"}}, numberedFlood, f.B4.String(), "6001")
+	tx := f.python(options{in: f.A, under: []string{netniceBinary, "run", "--up", "1MB/s", "--"}}, numberedFlood, f.B4.String(), "6001")
 	times := numbers(t, tx.read("sent"))
 	rx.tell("how many")
 	came := map[int]bool{}
@@ -105,7 +105,7 @@ func TestRunDatagramsFromTheFirst(t *testing.T) { // not parallel: a flood besid
 			rx := s.python(options{in: p.B}, numberedReceiver, "6001")
 			rx.read("ready")
 			begin := testutil.Now()
-			tx := s.python(options{in: p.A, under: []string{program, "run", "--up", "2MB/s", "--"}}, firstFlood, p.B4.String(), "6001")
+			tx := s.python(options{in: p.A, under: []string{netniceBinary, "run", "--up", "2MB/s", "--"}}, firstFlood, p.B4.String(), "6001")
 			sent := int(numbers(t, tx.read("sent"))[0])
 			rx.tell("how many")
 			lost := sent - len(numbers(t, rx.read("got")))

@@ -30,7 +30,7 @@ func TestUpElsewhere(t *testing.T) {
 	f := newInboundFrom(s, p, home)
 	s.named(p.A, "container")
 	before := devicesIn(t, p.A) + devicesIn(t, home)
-	d := f.datagramsFrom(home, "6001", program, "run", "--up", "1MB/s", "--", "ip", "netns", "exec", "container")
+	d := f.datagramsFrom(home, "6001", netniceBinary, "run", "--up", "1MB/s", "--", "ip", "netns", "exec", "container")
 	f.queued()
 	if there := devicesIn(t, p.A); !strings.Contains(there, "netnice0q") {
 		t.Errorf("no queue among %q", there)
@@ -51,7 +51,7 @@ func TestUpElsewhere(t *testing.T) {
 	}
 	// The queue's rate follows the clock as soon as the daemon has time: namespaces of other tests that come and go
 	// keep it busy.
-	f.soon("the queue has its rate", 10*time.Second, func() bool {
+	f.assertWithin("the queue has its rate", 10*time.Second, func() bool {
 		got, _ := d.rate(500 * time.Millisecond)
 		return got > 0.95*limit
 	})
@@ -95,5 +95,5 @@ func TestUpNamespaceGoes(t *testing.T) {
 		t.Error(err)
 	}
 	// The other end of the pair that joined the namespace disappears with it.
-	s.soon("the namespace is gone", 8*time.Second, func() bool { return devicesIn(t, p.B) != joined })
+	s.assertWithin("the namespace is gone", 8*time.Second, func() bool { return devicesIn(t, p.B) != joined })
 }

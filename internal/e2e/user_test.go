@@ -121,7 +121,7 @@ func TestCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if !within(3*time.Second, func() bool { return os.Remove(inner) == nil }) {
+		if !eventually(3*time.Second, func() bool { return os.Remove(inner) == nil }) {
 			t.Errorf("the cgroup %s cannot be removed", inner)
 		}
 	})

@@ -206,7 +206,7 @@ wait()
 	x.read("ready")
 	y := f.python(options{in: f.B}, `flood(connect(sys.argv[1]))`, f.A4.String()+":6200")
 	fd := x.read("fd")
-	if !f.soon("the rule holds", 3*time.Second, func() bool { _, there := f.nodes()["pid:"+x.pid()]; return there }) {
+	if !f.assertWithin("the rule holds", 3*time.Second, func() bool { _, there := f.nodes()["pid:"+x.pid()]; return there }) {
 		t.Fatal("it does not")
 	}
 	time.Sleep(1500 * time.Millisecond)
@@ -231,7 +231,7 @@ wait()
 	if w.Sockets[0].FDs[0] == in.FDs[0] || binding(w.Sockets[0]) != "" {
 		t.Errorf("%+v, want the listener first, which nothing binds", w.Sockets)
 	}
-	if !within(20*time.Second, func() bool { // the socket's backlog drains first
+	if !eventually(20*time.Second, func() bool { // the socket's backlog drains first
 		return !slices.ContainsFunc(f.why(x.pid(), "--for", "300ms").Sockets, func(s api.WhySocket) bool { return binding(s) != "" })
 	}) {
 		t.Errorf("nothing comes any more, why says %+v", f.why(x.pid()))

@@ -115,7 +115,7 @@ func (n *NetNS) Sysctl(key, value string) error {
 	})
 }
 
-// onOwnThread is the only function in which a thread changes its namespace. It calls fn on a thread that no other
+// onOwnThread is the only function of this package in which a thread changes its namespace. It calls fn on a thread that no other
 // goroutine uses and restores the thread's network namespace. A thread without its old namespace is never used
 // again.
 func onOwnThread(fn func() error) error {

@@ -16,7 +16,7 @@ import (
 type datagrams struct {
 	wanted chan bpf.QueueWanted
 	epoch  uint32   // epoch of the queues in the policy; 0 = there are no queues
-	gates  sync.Map // key: bpf.OutflowKey; value: chan struct{} of a reader that waits for departures by a gate
+	gates  sync.Map // key: bpf.OutflowKey; value: chan struct{} of a reader that waits for departures by a credit gate
 }
 
 // mostWanted bounds the namespaces that wait for a queue at a time. The datapath asks again for the rest.
@@ -35,7 +35,7 @@ func (d *datagrams) ask(wanted bpf.QueueWanted) {
 // datapath repeats that once a second while the queue is missing.
 func (k *Kernel) QueueWanted() <-chan bpf.QueueWanted { return k.datagrams.wanted }
 
-// Gate implements enforce.Kernel. This package has no queues, so no packet can wait at a gate.
+// Gate implements enforce.Kernel. This package has no queues, so no packet can wait at a credit gate.
 func (k *Kernel) Gate(id uint32, _ time.Duration) (enforce.Gate, error) {
 	return nil, fmt.Errorf("what node %d sends does not wait: %w", id, enforce.ErrNotSupported)
 }
@@ -45,7 +45,7 @@ func (k *Kernel) HoldQueue(uint32) (release func(), err error) {
 	return nil, fmt.Errorf("hold a queue: %w", enforce.ErrNotSupported)
 }
 
-// FollowGate delivers a value whenever a packet has left by a gate, until the caller calls forget.
+// FollowGate delivers a value whenever a packet has left by a credit gate, until the caller calls forget.
 func (k *Kernel) FollowGate(key bpf.OutflowKey) (left <-chan struct{}, forget func()) {
 	c := make(chan struct{}, 1)
 	k.datagrams.gates.Store(key, c)

@@ -117,8 +117,8 @@ func (k *Kernel) SetDestinations(d enforce.Destinations) error {
 }
 
 // putDestinations writes new entries before it removes old ones, and then begins a new epoch. The results that the
-// datapath remembers by the former rules are valid for the former epoch only (bpf/destination_memo.h). So it begins
-// a new epoch also if some entries could not be written.
+// datapath remembers by the previous rules are valid for the previous epoch only (bpf/destination_memo.h). Therefore it
+// begins a new epoch also if some entries could not be written.
 func (k *Kernel) putDestinations(next destinations) error {
 	some := len(next.uses) > 0
 	if some {

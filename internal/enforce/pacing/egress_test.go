@@ -17,8 +17,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// grove is a set of cgroups. The test's own process, which is limited, moves among them.
-type grove struct {
+// cgroupTree is a set of cgroups. The test's own process, which is limited, moves among them.
+type cgroupTree struct {
 	t    *testing.T
 	root string
 	k    *Kernel
@@ -26,7 +26,7 @@ type grove struct {
 
 var egressPins = "/sys/fs/bpf/" + testutil.RunName() + "egress"
 
-func newGrove(t *testing.T) *grove {
+func newCgroupTree(t *testing.T) *cgroupTree {
 	t.Helper()
 	testutil.RequireRoot(t)
 	text, err := os.ReadFile("/proc/self/cgroup")
@@ -35,7 +35,7 @@ func newGrove(t *testing.T) *grove {
 	}
 	_, home, _ := strings.Cut(string(text), "0::")
 	home, _, _ = strings.Cut(home, "\n")
-	g := &grove{t: t, root: filepath.Join(cgroupRoot(), testutil.RunName()+"grove")}
+	g := &cgroupTree{t: t, root: filepath.Join(cgroupRoot(), testutil.RunName()+"cgroupTree")}
 	for _, dir := range []string{"", "a", "a/b", "a/c", "d"} {
 		if err := os.Mkdir(filepath.Join(g.root, dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func newGrove(t *testing.T) *grove {
 	return g
 }
 
-func (g *grove) open() {
+func (g *cgroupTree) open() {
 	g.t.Helper()
 	var err error
 	if g.k, err = Open(Options{PinDir: egressPins, CgroupRoot: cgroupRoot(), Beside: true}); err != nil {
@@ -70,7 +70,7 @@ func (g *grove) open() {
 	}
 }
 
-func (g *grove) enter(dir string) {
+func (g *cgroupTree) enter(dir string) {
 	g.t.Helper()
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(g.root, dir)
@@ -80,7 +80,7 @@ func (g *grove) enter(dir string) {
 	}
 }
 
-func (g *grove) set(s enforce.NodeSpec) {
+func (g *cgroupTree) set(s enforce.NodeSpec) {
 	g.t.Helper()
 	if err := g.k.SetNode(s); err != nil {
 		g.t.Fatal(err)
@@ -91,7 +91,7 @@ func (g *grove) set(s enforce.NodeSpec) {
 func self() enforce.NodeSpec { return tree(1, uint32(os.Getpid())) }
 
 // is checks that the egress program is on a cgroup ("/": the root), and that the policy names the same cgroup.
-func (g *grove) is(what, dir string) {
+func (g *cgroupTree) is(what, dir string) {
 	g.t.Helper()
 	want := filepath.Join(g.root, dir)
 	if dir == rootCgroup {
@@ -116,7 +116,7 @@ const (
 )
 
 // on returns the cgroup that a pinned link is on.
-func (g *grove) on(pin string) uint64 {
+func (g *cgroupTree) on(pin string) uint64 {
 	g.t.Helper()
 	l, err := link.LoadPinnedLink(filepath.Join(egressPins, pin), nil)
 	if err != nil {
@@ -130,7 +130,7 @@ func (g *grove) on(pin string) uint64 {
 	return info.Cgroup().CgroupId
 }
 
-func (g *grove) told() uint64 {
+func (g *cgroupTree) told() uint64 {
 	g.k.mu.Lock()
 	defer g.k.mu.Unlock()
 	return g.k.cover.id
@@ -146,7 +146,7 @@ func inode(t *testing.T, dir string) uint64 {
 }
 
 // soon repeats the check of is for a while. It is for the effects of an event whose sender did not wait.
-func (g *grove) soon(what, dir string) {
+func (g *cgroupTree) soon(what, dir string) {
 	g.t.Helper()
 	for range 100 {
 		if g.told() == inode(g.t, filepath.Join(g.root, dir)) {
@@ -158,7 +158,7 @@ func (g *grove) soon(what, dir string) {
 }
 
 // listen makes a listening socket.
-func (g *grove) listen() {
+func (g *cgroupTree) listen() {
 	g.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -168,7 +168,7 @@ func (g *grove) listen() {
 }
 
 func TestEgressFollowsSockets(t *testing.T) {
-	g := newGrove(t)
+	g := newCgroupTree(t)
 	g.enter("a/b")
 	g.set(self())
 	g.is("a process", "a/b")
@@ -192,7 +192,7 @@ func TestEgressFollowsSockets(t *testing.T) {
 }
 
 func TestEgressOfOtherKinds(t *testing.T) {
-	g := newGrove(t)
+	g := newCgroupTree(t)
 	g.enter("a/b")
 	g.set(self())
 	other := self()
@@ -222,7 +222,7 @@ func TestEgressOfOtherKinds(t *testing.T) {
 
 // The cgroup is removed and made again, as a service's cgroup is when the service restarts.
 func TestEgressOfRemovedCgroup(t *testing.T) {
-	g := newGrove(t)
+	g := newCgroupTree(t)
 	g.enter("a/b")
 	g.set(self())
 	g.enter("a/c")
@@ -239,7 +239,7 @@ func TestEgressOfRemovedCgroup(t *testing.T) {
 }
 
 func TestEgressWithoutDaemon(t *testing.T) {
-	g := newGrove(t)
+	g := newCgroupTree(t)
 	g.enter("a/b")
 	g.set(self())
 	if err := g.k.Close(); err != nil {
@@ -251,7 +251,7 @@ func TestEgressWithoutDaemon(t *testing.T) {
 	g.open()
 	g.is("back", "a/b")
 
-	// The former daemon was killed while it moved the hook.
+	// The previous daemon was killed while it moved the hook.
 	l, err := link.AttachCgroup(link.CgroupOptions{
 		Path: filepath.Join(g.root, "d"), Attach: ebpf.AttachCGroupInetEgress, Program: g.k.obj.NnEgress,
 	})

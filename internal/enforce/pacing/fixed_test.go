@@ -47,7 +47,7 @@ func TestFixedRatesAreParts(t *testing.T) {
 	}
 }
 
-// Whatever the limits are, the division exceeds none of them. A connection that is alone uses its whole limit.
+// The division exceeds no limit, whatever the limits are. A connection that is alone uses its whole limit.
 func TestFixedRatesFit(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

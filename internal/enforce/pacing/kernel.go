@@ -25,7 +25,7 @@ const (
 	// firstVirtualTime keeps the differences of a new clock's tags positive.
 	firstVirtualTime = 1 << 40
 	// A class outlives its clock. The generation in the tags tells a class of an earlier node of the same number:
-	// that class owes nothing to the new node.
+	// such a class owes nothing to the new node.
 	generationShift = 56
 )
 
@@ -40,7 +40,7 @@ type Options struct {
 	CgroupRoot string // mount point of cgroup v2
 	Beside     bool   // come up beside another netnice: for tests
 	Leaving    bool   // comes up only to lift everything: takes over nothing of another release
-	Anew       bool   // Open sets the limits of what is pinned anew, as of another release
+	Anew       bool   // Open sets the pinned limits again, as it does with those of another release
 	Preload    bool   // load the programs that limits may need, before a limit does
 	// StartGuard starts a guard. nil means no guard, for tests.
 	StartGuard func() (Guard, error)
@@ -56,7 +56,7 @@ type Kernel struct {
 	mu    sync.Mutex
 	obj   *bpf.Object
 	nodes map[uint32]bpf.Node // the nodes in use
-	lost  map[uint32]bool     // of these, in no store and nobody's at the last look
+	lost  map[uint32]bool     // nodes that were in no pool and had no address at the last look
 	// member counts of the last Stats, or of a later adoption
 	processes    map[uint32]int
 	fixed        map[uint64]bool       // cookies of connections that have a rate in FixedRates
@@ -103,7 +103,7 @@ func Open(opts Options) (*Kernel, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer entered.Close() // by then the hooks are attached, so the next netnice sees them
+		defer entered.Close() // the hooks are attached then, so the next netnice sees them
 	}
 	var obj *bpf.Object
 	err := bpf.ErrLayout
@@ -161,7 +161,7 @@ func (k *Kernel) start() error {
 		return errors.Join(err, r.Close())
 	}
 	if len(k.to.prefixes) > 0 {
-		k.epoch++ // a former daemon may have been killed after it changed the prefixes and before it changed the epoch
+		k.epoch++ // an earlier daemon may have been killed after it changed the prefixes and before it changed the epoch
 	}
 	if err := k.writePolicy(); err != nil { // tells the datapath that a daemon is here
 		return errors.Join(err, r.Close())
@@ -169,7 +169,7 @@ func (k *Kernel) start() error {
 	if err := k.startRequests(); err != nil {
 		return errors.Join(err, r.Close())
 	}
-	k.held <- struct{}{} // chunks that a former daemon left deferred
+	k.held <- struct{}{} // chunks that an earlier daemon left deferred
 	k.askForSockets()
 	go k.watchHeld()
 	go k.wait()
@@ -273,7 +273,7 @@ func (k *Kernel) Settle() error {
 	// trees and rates that came, or were set, since Open
 	err := errors.Join(k.carryLate(), k.carryRates(), k.lookAtRates())
 	if k.rates {
-		err = errors.Join(err, k.adoptConnections(false)) // while they still carry the former release's rates
+		err = errors.Join(err, k.adoptConnections(false)) // while they still carry the previous release's rates
 	}
 	k.askForSockets()
 	return errors.Join(err, k.obj.RemoveFormer())

@@ -63,7 +63,7 @@ func mptcp(t *testing.T) (client, server *net.TCPConn) {
 // subflows then belong to the sender.
 func TestMPTCPFollowsSender(t *testing.T) {
 	testutil.RequireRoot(t)
-	g := newGrove(t)
+	g := newCgroupTree(t)
 	client, _ := mptcp(t)
 	file, err := client.File()
 	if err != nil {
@@ -127,7 +127,7 @@ func TestMPTCPFollowsSender(t *testing.T) {
 }
 
 // of returns, by protocol, the sockets of a process that have that local port and are limited by node 1.
-func (g *grove) of(port int, pid uint32) map[uint32]bpf.SocketRecord {
+func (g *cgroupTree) of(port int, pid uint32) map[uint32]bpf.SocketRecord {
 	g.t.Helper()
 	list, err := g.k.obj.ListSockets()
 	if err != nil {

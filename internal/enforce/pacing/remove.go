@@ -74,7 +74,7 @@ func (k *Kernel) remove(id uint32) error {
 	return nil
 }
 
-// clear removes from the maps the remains of a node that is no longer live.
+// clear removes the remains of a node from the maps. The node is not live any more.
 func (k *Kernel) clear(id, generation uint32) error {
 	delete(k.processes, id)
 	if err := k.obj.Nodes.Put(id, &bpf.Node{Generation: generation}); err != nil {

@@ -111,7 +111,7 @@ func limitsSending(n bpf.Node) bool {
 	return false
 }
 
-// mostAround is the largest number of wide nodes that asChild searches for the ones around a node that is no tree.
+// mostAround is the largest number of wide nodes that asChild searches for the ones around a node that is not a tree.
 const mostAround = 16
 
 // asChild returns the bytes that a node without a limit was charged as a child of other nodes. Such a node is a

@@ -91,7 +91,7 @@ func (k *Kernel) peersMet(id uint32, seen map[enforce.Peer]bool) error {
 	return k.putBack(id, given)
 }
 
-// at returns the node of a hop. The result is false if the number has another generation by now.
+// at returns the node of a hop. The result is false if the node's number now has another generation.
 func (k *Kernel) at(h bpf.Hop) (bpf.Node, bool) {
 	n, ok := k.nodes[h.Node]
 	return n, ok && n.Generation == h.Generation
@@ -166,7 +166,7 @@ func (k *Kernel) unstore(id uint32, n bpf.Node) (found bool, err error) {
 	return false, it.Err()
 }
 
-// putBack returns nodes to the pool that left it without an address. That happens if two sockets met an address at
+// putBack returns nodes to the pool that left it without an address. This happens if two sockets met an address at
 // once, or if a daemon ended too early.
 func (k *Kernel) putBack(each uint32, given map[uint32]bool) error {
 	at := bpf.Stored{Node: each, Generation: k.nodes[each].Generation}

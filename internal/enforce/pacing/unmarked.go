@@ -6,7 +6,7 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// A fork marks the child as a member of its parent's tree. That fails if the kernel has no memory for the mark, or
+// A fork marks the child as a member of its parent's tree. This fails if the kernel has no memory for the mark, or
 // is setting another mark on that processor. The datapath then counts a fault, and asks the daemon for a look.
 
 // markAnew marks the children without a mark whose parents have one. It does so only if a fork has failed to set

@@ -25,7 +25,7 @@ func (k *Kernel) SetSubordinates(list []enforce.Subordinates) error {
 	return k.putPolicy()
 }
 
-// CountsAs returns the user as whom a user id counts, if that id was given to a user for namespaces.
+// CountsAs returns the user that a user id counts as. Only ids that a user was given for namespaces count as another.
 func (k *Kernel) CountsAs(uid uint32) uint32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// The limits that may be around a node are those on users, cgroups, the host and links. Of very many such nodes
-// wideNodes returns only some.
+// The limits that may be around a node are those on users, cgroups, the host and links. If there are very many such
+// nodes, wideNodes returns only some.
 func TestWideNodes(t *testing.T) {
 	limited := func(kind uint32) bpf.Node {
 		n := bpf.Node{Kind: kind}

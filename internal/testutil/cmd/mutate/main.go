@@ -72,7 +72,7 @@ func run(state string, only *regexp.Regexp) error {
 			if _, done := known.Faults[m.name]; done || !only.MatchString(m.name) {
 				continue
 			}
-			if err := known.unharmed(state, tree, m, i == 1); err != nil {
+			if err := known.baseline(state, tree, m, i == 1); err != nil {
 				return err
 			}
 			begin := time.Now()
@@ -91,21 +91,21 @@ func run(state string, only *regexp.Regexp) error {
 			}
 		}
 	}
-	var escaped []string
+	var survived []string
 	for _, m := range mutations {
 		if r := known.Faults[m.name]; !r.Found && only.MatchString(m.name) {
-			escaped = append(escaped, m.name)
+			survived = append(survived, m.name)
 		}
 	}
-	if len(escaped) > 0 {
-		return fmt.Errorf("not found: %s", strings.Join(escaped, "; "))
+	if len(survived) > 0 {
+		return fmt.Errorf("not found: %s", strings.Join(survived, "; "))
 	}
 	return nil
 }
 
-// unharmed fails if the test that is expected to find m, or every test, fails without a fault too. It saves a
+// baseline fails if the test that is expected to find m, or every test, fails without a fault too. It saves a
 // success at once, because all tests together take as long as several faults.
-func (known *results) unharmed(state, tree string, m mutation, every bool) error {
+func (known *results) baseline(state, tree string, m mutation, every bool) error {
 	name, test := m.pkg+" "+m.run, expected
 	if every {
 		name, test = "make test", all

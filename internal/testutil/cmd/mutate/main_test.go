@@ -27,12 +27,12 @@ func TestRunsWithoutAFaultAreRemembered(t *testing.T) {
 	}
 	m := mutation{pkg: "./internal/x", run: "^TestX$"}
 	toolThat(t, "1")
-	if err := known.unharmed(state, t.TempDir(), m, false); err == nil {
+	if err := known.baseline(state, t.TempDir(), m, false); err == nil {
 		t.Error("a test that fails without a fault finds nothing")
 	}
 	toolThat(t, "0")
 	for _, every := range []bool{false, true} {
-		if err := known.unharmed(state, t.TempDir(), m, every); err != nil {
+		if err := known.baseline(state, t.TempDir(), m, every); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,7 +42,7 @@ func TestRunsWithoutAFaultAreRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, every := range []bool{false, true} {
-		if err := known.unharmed(state, t.TempDir(), m, every); err != nil {
+		if err := known.baseline(state, t.TempDir(), m, every); err != nil {
 			t.Errorf("it was run again: %v", err)
 		}
 	}

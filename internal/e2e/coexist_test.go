@@ -120,7 +120,7 @@ wait()
 			}
 			x.tell("close")
 			x.read("closed")
-			if !within(2*time.Second, func() bool { return foreign.counted(t) > 0 }) {
+			if !eventually(2*time.Second, func() bool { return foreign.counted(t) > 0 }) {
 				t.Error("the foreign program is not told of the end of its connection")
 			}
 		})
