@@ -20,9 +20,9 @@ const (
 )
 
 // lockRules makes a folder of rules and locks it against other commands that add a rule there. The caller reads the
-// rules, writes the new file and then calls unlock. The lock is a file that only its owner may open, because flock(2)
-// lets every process lock a file or a folder that it may read. A command that is killed leaves the file behind
-// unlocked, and the next command removes it.
+// rules, writes the new file and then calls unlock. The lock is a file that only its owner may open: flock(2) lets
+// every process lock a file or a folder that it may read. A command that is killed leaves the file behind unlocked,
+// and the next command removes it.
 func lockRules(folder string) (unlock func(), err error) {
 	if err := makeRulesFolder(folder); err != nil {
 		return nil, err

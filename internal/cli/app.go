@@ -63,7 +63,8 @@ type Parts struct {
 	// Daemon serves until its context ends, or, on demand, until the last
 	// limit is gone.
 	Daemon func(context.Context, DaemonOptions) error
-	// Guard waits for the end of a daemon, and then moves the egress hook to the root cgroup if the daemon left it below.
+	// Guard waits for the end of a daemon. Then it moves the egress hook to the root cgroup if the daemon left it
+	// below.
 	Guard func(context.Context, DaemonOptions) error
 	// Down lifts all limits where no daemon runs.
 	Down func(context.Context, DaemonOptions) error

@@ -13,8 +13,9 @@ import (
 	"github.com/netnice/netnice/client"
 )
 
-// These are the times that a command waits: for the answer to a reading call, for that to a writing call (which may
-// have to walk every process and socket), for a daemon to come up, and between two polls.
+// These are the times that a command waits. readTimeout is for the answer to a reading call. writeTimeout is for that
+// to a writing call, which may have to walk every process and socket. startTimeout is for a daemon to come up, and
+// pollInterval is the pause between two polls.
 const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = 60 * time.Second

@@ -20,9 +20,9 @@ func nameProcess() {
 	_ = os.WriteFile("/proc/self/comm", []byte("netnice"), 0) // a failure costs nothing but the name
 }
 
-// StartDetached runs `netnice ARGS --background`, which starts the real process by way of detach and ends. So the real
-// process is no child of this one. `netnice run` limits its own process tree, and the command that it becomes would not
-// expect a child that it did not start.
+// StartDetached runs `netnice ARGS --background`, which starts the real process by way of detach and ends. Therefore
+// the real process is not a child of this one. `netnice run` limits its own process tree, and the command that it
+// becomes would not expect a child that it did not start.
 func (Machine) StartDetached(args []string, log string) (int, error) {
 	var out, problem bytes.Buffer
 	cmd := exec.Cmd{

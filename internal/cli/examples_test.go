@@ -85,8 +85,8 @@ func examplePending() []api.Node {
 	}
 }
 
-// exampleTotal returns three nodes: a user who only downloads, under a limit by a rule on both directions together, a
-// process whose traffic is not counted, and a unit that does not run.
+// exampleTotal returns three nodes. The first is a user who only downloads, under a limit by a rule on both directions
+// together. The others are a process whose traffic is not counted, and a unit that does not run.
 func exampleTotal() []api.Node {
 	return []api.Node{
 		{

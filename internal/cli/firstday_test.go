@@ -25,8 +25,8 @@ var (
 	needsMore = regexp.MustCompile(`^netnice (probe|inetd|monitor) | --measure | --always\b`)
 )
 
-// Each command in README.md's blocks succeeds, as a shell runs it. The other programs in them are ones that do nothing, and
-// there are none but those.
+// Each command in README.md's blocks succeeds, as a shell runs it. The other programs in them are ones that do
+// nothing, and there are none but those.
 func TestFirstDay(t *testing.T) {
 	program, err := exec.LookPath("netnice")
 	require.NoError(t, err)

@@ -92,7 +92,7 @@ func (w *daemonWatch) look() (identity.Activity, error) {
 }
 
 // daemonPID returns the process that listens on a socket. If a service manager has opened the socket, or the daemon
-// takes no calls any more, it returns the process that holds the lock beside the socket. 0 = neither is known.
+// takes no calls any more, it returns the holder of the lock beside the socket. 0 = neither is known.
 func daemonPID(socket, proc string) int {
 	if pid := listenerPID(socket); pid > 1 {
 		return pid
@@ -105,7 +105,7 @@ func daemonPID(socket, proc string) int {
 	if err != nil {
 		return 0
 	}
-	// A daemon that was killed leaves its process id there, and another process may have that id by now.
+	// A daemon that was killed leaves its process id there. Another process may have got the same id since then.
 	status, err := os.ReadFile(filepath.Join(cmp.Or(proc, "/proc"), strconv.Itoa(pid), "status"))
 	if err != nil || !strings.HasPrefix(string(status), "Name:\tnetnice\n") {
 		return 0

@@ -16,8 +16,8 @@ const (
 	// measuredPart of the measured rate of the line is the link's limit. The rest of the rate drains a queue that has
 	// built up in the modem. The measured rate is exact within 0.5%.
 	measuredPart = 0.98
-	// whileMeasured is a link's limit during the measurement, in bytes per second. It limits nothing, and keeps the link
-	// with its reservations.
+	// whileMeasured is a link's limit during the measurement, in bytes per second. It limits nothing, and keeps the
+	// link with its reservations.
 	whileMeasured = 100_000_000_000
 	// quietPart is the part of the path's capacity that must be available. If other traffic leaves less, the measured
 	// rate may be lower than that of the line.

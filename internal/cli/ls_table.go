@@ -48,8 +48,8 @@ func (a *App) tree(list *api.NodeList, width int) string {
 	return t.render(width)
 }
 
-// listRows returns the nodes as a tree, then the processes with a share of the processors only, then the traffic of
-// which no process is known.
+// listRows returns the nodes as a tree, then the processes that have only a CPU share, then the traffic without a known
+// process.
 func (a *App) listRows(list *api.NodeList) (rows []listed) {
 	powers := powersByProcess(list.Powers)
 	for _, branch := range branches(list.Nodes, unicodeLocale(a.Getenv)) {

@@ -155,8 +155,8 @@ func (a *App) ruleNotes(list []api.RuleProblem) {
 	}
 }
 
-// weightNotes says of the first rule with a weight or a guarantee that it needs a limit around what it
-// matches, unless one of the rules sets one that processes share.
+// weightNotes returns a note on the first rule with a weight or a guarantee: it needs a limit around the processes that
+// it matches. There is no note if one of the rules sets a limit that processes share.
 func weightNotes(list []*rules.Rule) []api.RuleProblem {
 	var first *rules.Rule
 	for _, r := range list {

@@ -86,7 +86,7 @@ func (Machine) ProcessName(pid int) (string, error) {
 }
 
 // Alive looks at the state of a process and at its threads. A killed process of several threads is a zombie as soon as
-// its first thread has ended, and holds its files and locks until the last thread has ended.
+// its first thread has ended. It holds its files and locks until the last thread has ended.
 func (Machine) Alive(pid int) bool { return identity.Runs(pid) }
 
 // Daemon asks the kernel for the holder of the locks.

@@ -15,7 +15,7 @@ type branch struct {
 }
 
 // branches orders nodes as a tree: hosts first, then users, cgroups and units, then processes. A node without a parent
-// in the list is a root. If parents form a ring, one of its nodes is a root. So every node comes exactly once.
+// in the list is a root. If parents form a ring, one of its nodes is a root. Therefore every node comes exactly once.
 func branches(nodes []api.Node, unicode bool) []branch {
 	known, children := map[uint32]bool{}, map[uint32][]*api.Node{}
 	for _, n := range nodes {
@@ -71,8 +71,8 @@ func compareNodes(a, b *api.Node) int {
 	)
 }
 
-// asNumber returns 1 for a process and 0 for other nodes. Process ids compare as numbers by that: by their length
-// first.
+// asNumber returns 1 for a process and 0 for other nodes. It is a factor of the length that precedes compares first.
+// Process ids therefore compare as numbers, and other names as text.
 func asNumber(n *api.Node) int {
 	if n.Subject.Kind == api.KindPID {
 		return 1

@@ -31,8 +31,8 @@ func Release() string {
 // unknownRelease is the release of a build without a known version.
 const unknownRelease = "devel"
 
-// builtRelease returns the version of the module, which go install and go build take from a tag or make of the
-// commit, or else the revision of the source ("devel+db1f10a").
+// builtRelease returns the version of the module. go install and go build take it from a tag, or make it of the commit.
+// Without a version it returns the revision of the source ("devel+db1f10a").
 func builtRelease(info *debug.BuildInfo) string {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return strings.TrimPrefix(v, "v")

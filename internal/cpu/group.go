@@ -166,10 +166,10 @@ func (m *Machine) fill(g *Group, pid int, also []int) (elsewhere int, err error)
 			}
 		}
 		if moved == 0 {
-			break
+			return elsewhere, nil
 		}
 	}
-	return elsewhere, nil
+	return 0, fmt.Errorf("process %d starts others as fast as they can be moved; try again when it starts fewer", pid)
 }
 
 // from returns the folder in which the group's processes were.
@@ -200,7 +200,7 @@ func (m *Machine) putBack(g Group, to string) error {
 // leaving is how often Dissolve tries again to remove a group that still has ending processes.
 const leaving = 100
 
-// Dissolve puts a group's processes back into their former folder and removes the group. A missing group is no error.
+// Dissolve puts a group's processes back into their previous folder and removes the group. A missing group is no error.
 func (m *Machine) Dissolve(ctx context.Context, g Group) error {
 	to := g.from()
 	if g.Unit != "" && !isDir(to) {

@@ -18,7 +18,7 @@ import (
 
 // A damaged file of the state is kept under another name, and netnice status reports it until somebody has examined and
 // removed it. Its undamaged part may be older than the last request. In the boot in which the file was written, the
-// limits in force therefore count, and no other limit comes back. A limit on a part of the traffic ends if its record
+// limits in force therefore count, and no other limit comes back. A limit on a destination ends if its record
 // is lost: the kernel side does not say which part it is for. After another boot no limit is in force, and the daemon
 // sets the undamaged part. A superfluous limit can be seen and lifted; a missing one would go unnoticed.
 
@@ -29,7 +29,7 @@ type damaged struct {
 	path  string
 	cause error
 	aside string // its other name; "" = none yet: it needs one before it is replaced
-	// destinations is the number of limits on a part of the traffic that ended, because no other record says which
+	// destinations is the number of limits on a destination that ended, because no other record says which
 	// part.
 	destinations int
 }

@@ -71,7 +71,7 @@ func TestCutStateAfterBoot(t *testing.T) {
 	require.Len(t, Damaged(opts.StateDir), 1)
 }
 
-// Only the file says which part of the traffic a limit is for; the limit in force says its rate.
+// Only the file says which destination a limit is for; the limit in force says its rate.
 func TestCutStateOfDestination(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)

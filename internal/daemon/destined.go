@@ -15,12 +15,12 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// Rules for a part of the traffic have nodes of their own: one for each process tree that a rule matches, or one for
+// Rules for a destination have nodes of their own: one for each process tree that a rule matches, or one for
 // all trees. The node of the tree, which may have no limit, tells the kernel side whose connections the rule is for.
 // All of this follows from the rules and the trees. It is brought into force as a whole, together with the limits of
 // commands: toward.go.
 
-// destined has the present rules for a part of the traffic.
+// destined holds the present rules for destinations.
 type destined struct {
 	known    bool // all rules were read, those of users too; until then the limits in force stay
 	rules    map[uint32]destinedRule
@@ -171,8 +171,8 @@ func (d *Daemon) wantedDestinations() (map[uint64]*wanted, []enforce.Destination
 	return list, free
 }
 
-// settleDestinations brings the nodes into force after rules were applied to a process, if some of these are for a part
-// of the traffic.
+// settleDestinations brings the nodes into force after rules were applied to a process, if some of these are for a
+// destination.
 func (d *Daemon) settleDestinations(m matched) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,7 +181,7 @@ func (d *Daemon) settleDestinations(m matched) {
 	}
 }
 
-// destined reports whether a rule for a part of the traffic matches the processes of a tree.
+// destined reports whether a rule for a destination matches the processes of a tree.
 func (n *node) destined() bool {
 	return n.res.Kind == enforce.KindTree && slices.ContainsFunc(n.ruled.Owners[:], func(w ruledWish) bool { return len(w.To) > 0 })
 }
@@ -193,7 +193,7 @@ func (d *Daemon) followDestinations() {
 	}
 }
 
-// bringDestinations brings the nodes for parts of the traffic into force, and the places where they apply. It makes new
+// bringDestinations brings the nodes for destinations into force, with the scopes in which they apply. It makes new
 // nodes before it removes old ones. The caller holds d.mu.
 func (d *Daemon) bringDestinations() error {
 	if !d.bindDestinations() || d.isDown {
@@ -289,7 +289,7 @@ func (d *Daemon) setDestined(n *node, key uint64, w *wanted) *node {
 // ofWhom is the text between a rule's connections and their owner, in the name of the rule's node.
 const ofWhom = " of "
 
-// destinedSubject returns the subject and the name of a node of a rule for a part of the traffic.
+// destinedSubject returns the subject and the name of a node of a rule for a destination.
 func destinedSubject(r destinedRule, key uint64, scope *node) identity.Resolved {
 	res := identity.Resolved{
 		Subject: api.Subject{Kind: api.KindRule, ID: r.Name}, Kind: enforce.KindDestination, Key: key,
@@ -325,7 +325,7 @@ func (n *node) matchesByOwnName(key string) bool {
 	return slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].To, func(o origin) bool { return o.OwnName && o.Key == key })
 }
 
-// concerns reports whether a node for a part of the traffic applies to the processes of a tree.
+// concerns reports whether a node for a destination applies to the processes of a tree.
 func (n *node) concerns(tree *node) bool {
 	if n.to != nil {
 		return n.to.scope == tree

@@ -14,14 +14,14 @@ type node struct {
 	res    identity.Resolved
 	wishes wishes // set by commands
 	ruled  ruled  // set by rules
-	// userUID is the owner of the wish of enforce.OwnerUser.
+	// userUID is the user who owns the limit of enforce.OwnerUser.
 	userUID  uint32
 	userName string
 	since    time.Time
 	scope    *scope
 	group    string // the group that the node was taken into, "" = none
 
-	to      *toward // the part of the traffic that a command names; nil for other nodes
+	to      *toward // the destination that a command names; nil for other nodes
 	holds   int     // number of such nodes under this one
 	scopeID uint32  // the node that it was under, by the state file
 	marker  bool    // the node existed for others only, by the state file
@@ -97,8 +97,8 @@ func (n *node) own() bool {
 	return n.wishes[enforce.OwnerAdmin].empty() && n.ruled.Owners[enforce.OwnerAdmin].empty()
 }
 
-// holding returns the wishes in force of each owner. A wish by a command comes first, and the owner's rules fill in the
-// rest.
+// holding returns the limits in force of each owner. A limit by a command comes first, and the owner's rules fill in
+// the rest.
 func (n *node) holding() (w wishes) {
 	for owner := range w {
 		w[owner] = n.wishes[owner].over(n.ruled.Owners[owner].Wish)

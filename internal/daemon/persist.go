@@ -35,7 +35,7 @@ func (d *Daemon) checkPersist(req api.SetRequest, res identity.Resolved, n *node
 	return nil
 }
 
-// forgetBoot removes the wishes that were meant until the next reboot, and reports whether there were any.
+// forgetBoot removes the limits that were requested until the next reboot, and reports whether there were any.
 func (n *node) forgetBoot() bool {
 	had := false
 	for owner, w := range n.wishes {

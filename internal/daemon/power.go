@@ -45,7 +45,7 @@ type powered struct {
 	UID     uint32                    `json:"uid"`
 	Name    string                    `json:"name"`
 	Wishes  [enforce.Owners]powerWish `json:"wishes"`
-	UserUID uint32                    `json:"user_uid,omitempty"` // owner of the user's wish
+	UserUID uint32                    `json:"user_uid,omitempty"` // owner of the user's request
 	Group   cpu.Group                 `json:"group"`
 	Since   time.Time                 `json:"since"`
 	// Was is the former scheduling policy of a process that has a deadline now; nil if it has none.
@@ -142,7 +142,7 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 	return answer, nil
 }
 
-// wantPower stores the caller's wish in p.
+// wantPower stores in p the CPU share that the caller requests.
 func (d *Daemon) wantPower(by auth.Actor, p *powered, req api.PowerRequest, target auth.Target) error {
 	owner := by.Owner()
 	want := powerWish{Power: req.Power, PeriodNS: req.PeriodNS, SliceNS: req.SliceNS, Extra: req.Extra, SlotNS: req.SlotNS, Strict: req.Strict}

@@ -53,7 +53,7 @@ func (s *powerState) check() error {
 	return nil
 }
 
-// valid reports whether a daemon may have written the wish. The number of processors at that time is not known.
+// valid reports whether a daemon may have written the request. The number of processors at that time is not known.
 func (w powerWish) valid() bool {
 	const processors = 1 << 16
 	switch {

@@ -19,7 +19,7 @@ func (d *Daemon) tellPowerSet(before, now *powered, by string) {
 	}
 }
 
-// tellPower publishes an event about a CPU share to the process's user and to the owner of the wish.
+// tellPower publishes an event about a CPU share to the process's user and to the owner of the request.
 func (d *Daemon) tellPower(t api.EventType, p *powered, by, message string) {
 	if !d.events.heard() {
 		return

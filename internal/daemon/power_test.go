@@ -105,7 +105,7 @@ func TestPowerRefused(t *testing.T) {
 	require.NoFileExists(t, h.powerPath())
 }
 
-// The lower of the owners' wishes holds, and only the administrator's is guaranteed.
+// The lower of the CPU shares that the owners request holds, and only the administrator's is guaranteed.
 func TestPowerOfOwners(t *testing.T) {
 	h, fake := powerHarness(t)
 	testutil.RequireRoot(t)

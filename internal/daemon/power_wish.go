@@ -31,7 +31,7 @@ func (w powerWish) percent() float64 {
 	return float64(max(w.Power, 0))
 }
 
-// ceiling reports whether the wish is an upper bound: an amount without a share of the rest.
+// ceiling reports whether the requested CPU share is an upper bound: an amount without a share of the rest.
 func (w powerWish) ceiling() bool { return w.percent() > 0 && !w.Extra }
 
 func (w powerWish) share() cpu.Share {

@@ -25,7 +25,7 @@ func (d *Daemon) relayOf(by auth.Actor, req api.SetRequest, res identity.Resolve
 	return &relay
 }
 
-// setsRate reports whether a wish names a rate that limits.
+// setsRate reports whether a requested limit names a rate that is not 0.
 func setsRate(w api.Wish) bool {
 	return slices.ContainsFunc([]*uint64{w.UpBytesPerSec, w.DownBytesPerSec, w.TotalBytesPerSec}, func(rate *uint64) bool {
 		return rate != nil && *rate != 0

@@ -10,7 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// Remove implements apiserver.Backend. Root lifts every owner's wishes, a user only their own.
+// Remove implements apiserver.Backend. Root unsets every owner's limits, a user only their own.
 func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
 	if s.Kind == api.KindTo {
 		return d.removeToward(ctx, by, s, dryRun)

@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 )
 
-// removeToward lifts the limits on a part of the traffic: for a user their own, for root everybody's.
+// removeToward lifts the limits on a destination: for a user their own, for root everybody's.
 func (d *Daemon) removeToward(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
 	answer := api.SetResponse{Version: api.Version, Changed: true}
 	p, err := d.partOf(ctx, by, auth.Remove, s, api.Wish{})

@@ -17,7 +17,7 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// book holds the rules of one owner. While a file is wrong, the last correct rules stay in force.
+// book is the rule set of one owner. While a file is wrong, the last correct rules stay in force.
 type book struct {
 	set      *rules.Set // nil: no rules were correct yet
 	stamp    string     // stamp of the files when they were read

@@ -21,7 +21,7 @@ type ruled struct {
 	// the tree around the node.
 	Shared string `json:"shared,omitempty"`
 	Outer  uint32 `json:"outer,omitempty"`
-	// Destined is the number of the rule for a part of the traffic whose node this is; 0 for other nodes.
+	// Destined is the number of the rule for a destination whose node this is; 0 for other nodes.
 	Destined uint32 `json:"destined,omitempty"`
 }
 
@@ -30,7 +30,7 @@ type ruledWish struct {
 	Wish  wish                       `json:"wish"`
 	From  [enforce.Directions]origin `json:"from"` // origin of each rate
 	Rules []origin                   `json:"rules,omitempty"`
-	// To holds the rules for a part of the traffic that match the process. Their limits are on nodes of their own: see
+	// To holds the rules for a destination that match the process. Their limits are on nodes of their own: see
 	// destined.go.
 	To []origin `json:"to,omitempty"`
 	// Facts holds the facts of the process when it matched the owner's rules. A program that another owner's rules
@@ -44,7 +44,7 @@ type origin struct {
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
 	Key  string `json:"key,omitempty"` // see rules.Rule.Key
-	// OwnName says that a rule for a part of the traffic matches by a cgroup or a unit that the process's user may have
+	// OwnName says that a rule for a destination matches by a cgroup or a unit that the process's user may have
 	// named.
 	OwnName bool `json:"own_name,omitempty"` // since version 11
 }
@@ -140,7 +140,7 @@ func ruledWishOf(list []*rules.Rule) (out ruledWish) {
 	return out
 }
 
-// ruledWishWith adds the rules for a part of the traffic of a process, or of several processes if no facts are given.
+// ruledWishWith adds the destination rules of a process, or of several processes if no facts are given.
 func ruledWishWith(f *facts, holding, destined []*rules.Rule) ruledWish {
 	out := ruledWishOf(holding)
 	for _, r := range destined {

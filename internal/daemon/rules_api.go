@@ -83,7 +83,7 @@ func (d *Daemon) standing() map[string]int {
 	for _, n := range d.nodes {
 		for _, o := range n.ruled.Owners {
 			for _, from := range o.Rules {
-				count[from.Key]++ // for a rule on a part of the traffic, its own nodes
+				count[from.Key]++ // for a rule on a destination, its own nodes
 			}
 		}
 	}

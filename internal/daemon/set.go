@@ -95,7 +95,7 @@ func (d *Daemon) setAny(ctx context.Context, by auth.Actor, req api.SetRequest) 
 	return answer, err
 }
 
-// setLocked stores one owner's wish on n, or on a new node.
+// setLocked stores one owner's requested limit on n, or on a new node.
 func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node) (api.SetResponse, error) {
 	answer := api.SetResponse{Version: api.Version}
 	owner := by.Owner()
@@ -215,7 +215,7 @@ func (d *Daemon) show(by auth.Actor, n *node, now sample) *api.Node {
 	return &d.list([]*node{n}, now, viewer{by: by}).Nodes[0]
 }
 
-// liftsOnly reports whether a wish contains only rates of 0, and at least one.
+// liftsOnly reports whether a requested limit contains only rates of 0, and at least one.
 func liftsOnly(w api.Wish) bool {
 	zero := func(p *uint64) bool { return p == nil || *p == 0 }
 	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.MinBytesPerSec != nil || w.MinDownBytesPerSec != nil || w.Reserve != nil || w.Grant != nil || w.DSCP != nil || w.Weight != nil

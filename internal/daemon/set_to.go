@@ -15,7 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// part is the part of the traffic that a request names, and the subject that the traffic belongs to.
+// part is the destination that a request names, and the subject that the traffic belongs to.
 type part struct {
 	subject  api.Subject // in its canonical form
 	selector destination.Selector
@@ -75,7 +75,7 @@ func (d *Daemon) partOf(ctx context.Context, by auth.Actor, act auth.Action, s a
 	return p, nil
 }
 
-// toward finds the node of an owner for a part of the traffic. The caller holds d.mu.
+// toward finds the node of an owner for a destination. The caller holds d.mu.
 func (d *Daemon) toward(s api.Subject, owner enforce.Owner, uid uint32) *node {
 	for _, n := range d.nodes {
 		if n.to != nil && n.res.Subject == s && n.owner() == owner && (owner == enforce.OwnerAdmin || n.userUID == uid) {
@@ -85,7 +85,7 @@ func (d *Daemon) toward(s api.Subject, owner enforce.Owner, uid uint32) *node {
 	return nil
 }
 
-// checkToward refuses settings that a part of the traffic cannot have.
+// checkToward refuses settings that a destination cannot have.
 func checkToward(req api.SetRequest) error {
 	w := req.Wish
 	switch {
@@ -97,8 +97,8 @@ func checkToward(req api.SetRequest) error {
 	return nil
 }
 
-// setToward stores one owner's wish for a part of the traffic. The parameter met says that no owner has named the part:
-// it is an address to which a program has sent.
+// setToward stores one owner's requested limit for a destination. The parameter met says that no owner has named the
+// destination: it is an address to which a program has sent.
 func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetRequest, met bool) (api.SetResponse, error) {
 	answer := api.SetResponse{Version: api.Version}
 	if err := checkToward(req); err != nil {
@@ -231,7 +231,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	return answer, nil
 }
 
-// newNames looks up the names in a part of the traffic that the daemon does not know yet.
+// newNames looks up the names in a destination that the daemon does not know yet.
 func (d *Daemon) newNames(ctx context.Context, p part) (map[string]found, error) {
 	var unknown []string
 	d.mu.Lock()
@@ -244,7 +244,7 @@ func (d *Daemon) newNames(ctx context.Context, p part) (map[string]found, error)
 	return d.learnNames(ctx, unknown)
 }
 
-// newToward returns the node for a part of the traffic, with no wish yet.
+// newToward returns the node for a destination, without a limit so far.
 func (d *Daemon) newToward(by auth.Actor, p part) node {
 	n := node{
 		res:   identity.Resolved{Subject: p.subject, Kind: enforce.KindDestination, UID: p.under.UID, Name: p.under.Name},
@@ -330,7 +330,7 @@ func (d *Daemon) addToward(next *node, p part) (*node, error) {
 	return n, nil
 }
 
-// nodesToward lists the nodes for a part of the traffic: those under the subject in s, or under any subject if s has
+// nodesToward lists the nodes for a destination: those under the subject in s, or under any subject if s has
 // none. It omits nodes whose destination the actor may not see, so that a guess of a destination is not confirmed.
 func (d *Daemon) nodesToward(by auth.Actor, s api.Subject) (api.NodeList, error) {
 	selector, under, err := destination.Parse(s.ID)

@@ -159,7 +159,7 @@ func (n *node) change() record {
 	return record{Node: &saved}
 }
 
-// lasting reports whether the wish outlives this boot: a process does not.
+// lasting reports whether the limit outlives this boot: a process does not.
 func (n *node) lasting() bool {
 	if n.to != nil {
 		return n.to.scope == nil || n.to.scope.lasting()

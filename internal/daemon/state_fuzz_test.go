@@ -157,7 +157,7 @@ func openOnce(t *testing.T, opts Options) (*Daemon, *enforcetest.Kernel) {
 	return d, fake
 }
 
-// sane checks that a command could have set the wish.
+// sane checks that a command could have set the limit.
 func sane(t *testing.T, w wish) {
 	t.Helper()
 	for _, rate := range []uint64{w.Up, w.Down, w.Total, w.Min, w.MinDown} {

@@ -133,8 +133,8 @@ func (d *Daemon) wishesOf(spec enforce.NodeSpec) wishes {
 	return wishesOf(spec)
 }
 
-// meterOff reports whether traffic that a node receives does not count in its total. Either its owners wish it, or it
-// is so for the whole machine, whatever the owners wish. The caller holds d.mu.
+// meterOff reports whether traffic that a node receives does not count in its total. Either its owners request that, or
+// it is set for the whole machine, whatever the owners request. The caller holds d.mu.
 func (d *Daemon) meterOff(n *node) bool {
 	w := n.holding()
 	return w.meterOff() || d.system.InputMeterOff && w.hasTotal()

@@ -15,12 +15,11 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// Limits that commands set on a part of the traffic have nodes like those of rules. Each node belongs to one owner;
-// another owner's limit on the same part is another node. A node applies to the connections of the subject that it is
-// under. The kernel finds these by the place of the subject's node on their paths. The subject itself may have no
-// limit.
+// Limits that commands set on a destination have nodes like those of rules. Each node belongs to one owner; another
+// owner's limit on the same destination is another node. A node applies to the connections of the subject that it is
+// under. The kernel finds these by the subject's node on their paths. The subject itself may have no limit.
 
-// toward is the part of the traffic of a node that a command set.
+// toward is the destination of a node that a command set.
 type toward struct {
 	selector destination.Selector
 	names    map[string][]netip.Addr // addresses of the names, as the state file has them
@@ -33,7 +32,7 @@ type toward struct {
 	usedAt time.Time // the last time at which the volume had changed
 }
 
-// savedToward is a toward in the form of the state file. The node's subject names the part of the traffic.
+// savedToward is a toward in the form of the state file. The node's subject names the destination.
 type savedToward struct {
 	Scope uint32 `json:"scope,omitempty"` // the node that it is under
 	// Names holds the last addresses of the names.
@@ -50,7 +49,7 @@ func (n *node) owner() enforce.Owner {
 	return enforce.OwnerAdmin
 }
 
-// book returns the list in which the kernel side looks for the node.
+// book returns the number of the rule set in which the kernel side looks for the node.
 func (n *node) book() uint32 {
 	if n.own() {
 		return n.userUID
@@ -91,9 +90,9 @@ func (t *toward) rank() int {
 const rankEverybody = 3
 
 // compileDestinations compiles the lists of all prefixes, with one more node if extra is not nil. The map over holds,
-// by the book, a prefix that has too many limits and rules. The caller holds d.mu.
+// by the rule set, a prefix that has too many limits and rules. The caller holds d.mu.
 func (d *Daemon) compileDestinations(extra *node) (made commanded, over map[uint32]netip.Prefix) {
-	books := map[uint32]map[uint32]destination.Limit{} // keyed by the book, then by the number
+	books := map[uint32]map[uint32]destination.Limit{} // keyed by the rule set, then by the number
 	made.numbers, over = map[uint32]uint32{}, map[uint32]netip.Prefix{}
 	used := map[uint32]string{}
 	nodes := d.sorted()

@@ -10,7 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// A limit on a part of the traffic shows with whom a user communicates. Everybody sees that such a limit exists, its
+// A limit on a destination shows with whom a user communicates. Everybody sees that such a limit exists, its
 // subject, and its figures. Its destination is visible to administrators, to the user that has set it, and to the user
 // whose traffic it limits. destinationIsFor decides that for all output of the daemon.
 
@@ -70,8 +70,8 @@ func (n *node) hidden() (subject api.Subject, name string) {
 // viewer is the actor to whom nodes are shown.
 type viewer struct {
 	by auth.Actor
-	// within holds nodes of a process that the actor asks about and owns. An administrator's limit on a part of the
-	// traffic under one of these limits the actor's traffic, too.
+	// within holds nodes of a process that the actor asks about and owns. An administrator's limit on a destination
+	// under one of these limits the actor's traffic, too.
 	within []*node
 }
 

@@ -42,7 +42,7 @@ type wish struct {
 	Line     line   `json:"line,omitzero"`                    // of a link
 	Loopback bool   `json:"loopback,omitempty"`
 	MeterOff bool   `json:"input_meter_off,omitempty"` // received bytes do not count in total
-	// UntilReboot says that the wish ends with a reboot; since version 4 of the state.
+	// UntilReboot says that the limit ends with a reboot; since version 4 of the state.
 	UntilReboot bool `json:"until_reboot,omitempty"`
 }
 
@@ -53,7 +53,7 @@ func (w wish) rates() [enforce.Directions]uint64 {
 	return [enforce.Directions]uint64{enforce.Up: w.Up, enforce.Down: w.Down, enforce.Total: w.Total}
 }
 
-// empty reports whether the wish needs no node: burst, loopback and the input meter only qualify a rate.
+// empty reports whether the requested limit needs no node: burst, loopback and the input meter only qualify a rate.
 func (w wish) empty() bool {
 	return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 && w.Min == 0 && w.MinDown == 0 && w.Reserve == slice{} && w.Grant == grant{} && w.DSCP == 0
 }
@@ -73,7 +73,8 @@ func (w wish) over(other wish) wish {
 	return w
 }
 
-// merge returns w with the values of change. Lifting the last rate or guarantee lifts the whole wish, weight included.
+// merge returns w with the values of change. If the last rate or guarantee is unset, so is the whole limit, including
+// the weight.
 func (w wish) merge(change api.Wish) wish {
 	lifts := false
 	setRate := func(to *uint64, from *uint64) {
@@ -132,7 +133,7 @@ func (w wish) merge(change api.Wish) wish {
 	return w
 }
 
-// checkWish refuses wishes that no subject can have. An empty wish is refused too.
+// checkWish refuses limits that no subject can have. An empty request is refused too.
 func checkWish(by auth.Actor, req api.SetRequest) error {
 	w := req.Wish
 	set := "netnice set " + shell.Word(req.Subject.String())
@@ -259,8 +260,8 @@ func (w wishes) empty() bool {
 	return true
 }
 
-// wishesOf reads the owners' wishes back from a node in the kernel. Settings that the kernel keeps once per node
-// (weight, loopback) count as the administrator's if the administrator wants anything, otherwise as the user's.
+// wishesOf reads the owners' limits back from a node in the kernel. Settings that the kernel keeps once per node
+// (weight, loopback) count as the administrator's if the administrator requests anything, otherwise as the user's.
 func wishesOf(spec enforce.NodeSpec) (w wishes) {
 	for owner, ceilings := range spec.Ceilings {
 		w[owner].Up = ceilings[enforce.Up].BytesPerSec

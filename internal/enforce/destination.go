@@ -31,8 +31,8 @@ type DestinationUse struct {
 }
 
 const (
-	// BookAdmin is the rule set of the administrator. Every other number is a user id: that rule set is for the
-	// user's processes.
+	// BookAdmin is the rule set of the administrator. Every other number is a user id, and its rule set is for the
+	// processes of that user.
 	BookAdmin = ^uint32(0)
 	// RuleEverybody is a bit of a rule's number: the rule holds for every process that its owner may limit.
 	RuleEverybody = uint32(1) << 31

@@ -34,10 +34,10 @@ const (
 // and the device's index there.
 func LinkSubject(netns, ifindex uint32) uint64 { return uint64(netns)<<32 | uint64(ifindex) }
 
-// LinkOf is the inverse.
+// LinkOf is the inverse of LinkSubject.
 func LinkOf(subject uint64) (netns, ifindex uint32) { return uint32(subject >> 32), uint32(subject) }
 
-// Owner is the owner of a limit. Of the ceilings of several owners the lowest holds.
+// Owner is the owner of a limit. If several owners set a ceiling, the lowest one holds.
 type Owner int
 
 // The owners: a node keeps the requested limits of each apart.
@@ -49,7 +49,7 @@ const (
 
 // Ceiling is one owner's limit in one direction.
 type Ceiling struct {
-	BytesPerSec uint64 // of IP packets; 0 = none
+	BytesPerSec uint64 // rate in bytes of IP packets; 0 = none
 	BurstNS     uint64 // unused time that may be made up for; 0 = default
 }
 
@@ -308,7 +308,7 @@ type Kernel interface {
 	Drain()
 	// Nodes reads back the nodes in force, which a restarted daemon adopts.
 	Nodes() ([]NodeSpec, error)
-	// Inherits says whether the node would have members although its process has ended. That happens while the
+	// Inherits reports whether the node would have members although its process has ended. This happens while the
 	// state of another release is taken over, and its node of that number has members.
 	Inherits(NodeSpec) bool
 	// Settle says that the daemon has set all nodes of its predecessor again. The limits that another release left
@@ -327,8 +327,8 @@ type Kernel interface {
 	// of wanted are the inode of the socket's file and the process that used it last.
 	Inspect(wanted func(inode uint64, pid uint32) bool) ([]SocketLook, error)
 	// Peers lists the addresses to which the node's sockets sent last. For a node with Each it adds the addresses
-	// that were met since the last call and still have nodes of the pool, in whatever namespace (Netns 0). For a
-	// node with Notes it adds every address that was met since the last call.
+	// that were recorded since the last call and still have nodes of the pool. They may be of any namespace (Netns
+	// 0). For a node with Notes it adds every address that was recorded since the last call.
 	Peers(id uint32) ([]Peer, error)
 	// Probes marks a socket of this process as one that probes a path. Limits on destinations do not hold for it.
 	// The socket must not have sent anything yet.
@@ -354,7 +354,7 @@ type Kernel interface {
 	// encloses the process has to enclose the node.
 	Join(id uint32, pid int) error
 	// Leave takes a node of KindTree, with all its members, out of the joinable node that directly encloses it.
-	// From then on the node is inside that node's parent. Its open connections obey at once.
+	// After that the node is inside that node's parent. Its open connections obey at once.
 	Leave(id uint32) error
 	// Trees lists the nodes of KindTree that a process is in, innermost first.
 	Trees(pid int) []uint32

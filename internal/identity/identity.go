@@ -124,9 +124,8 @@ func New(opts Options) (*Resolver, error) {
 // Systemd returns the service manager that the resolver asks.
 func (r *Resolver) Systemd() Systemd { return r.systemd }
 
-// Resolve finds the present meaning of s. Errors are *api.Error. Their code is not_found for
-// a subject that does not exist, bad_request for one that is badly written, and
-// not_supported for one that this machine cannot serve.
+// Resolve finds the present meaning of s. Errors are *api.Error. Their code is not_found if the subject does not exist,
+// and bad_request if it is badly written. The code is not_supported if this machine cannot serve the subject.
 func (r *Resolver) Resolve(ctx context.Context, s api.Subject) (Resolved, error) {
 	switch s.Kind {
 	case api.KindPID:

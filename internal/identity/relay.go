@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// Relay is a program by which an engine that runs without root (rootless Podman) hands connections to a container's published
-// ports over: inside the container's network namespace they come by its loopback device. Rootless Docker does so only for
-// containers that share the engine's own namespace; those of others come by their bridge.
+// Relay is a program by which an engine that runs without root (rootless Podman) hands over connections to a
+// container's published ports. Inside the container's network namespace these connections come by its loopback device.
+// Rootless Docker uses such a program only for containers that share the engine's own namespace. The connections of
+// other containers come by their bridge.
 type Relay struct {
 	PID  int
 	Name string
@@ -23,8 +24,8 @@ type Relay struct {
 const pasta = "pasta"
 
 // connectsInside reports whether a program of this name has a process in the container's network namespace for the
-// connections. That process connects to 127.0.0.1 there, or to the container's own address. slirp4netns has none: its
-// connections come by its tap device.
+// connections. This process connects to 127.0.0.1 there, or to the container's own address. slirp4netns has no such
+// process: its connections come by its tap device.
 func connectsInside(name string) bool {
 	switch name {
 	case "rootlessport", "rootlesskit", "docker-proxy", "rootlesskit-docker-proxy":

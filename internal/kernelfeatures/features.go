@@ -1,9 +1,7 @@
-// Package kernelfeatures finds out what the running kernel and its surroundings
-// offer to netnice, by trying each thing and never by the kernel's version. It
-// owns the list of features and the attempts; it leaves nothing behind (no
-// program stays loaded or attached, nothing is pinned, mounted or changed, no
-// module gets loaded) and decides nothing: what follows from a missing feature
-// is said by package doctor and by those who use the feature.
+// Package kernelfeatures finds out what the running kernel and its surroundings offer to netnice. It tries each
+// feature, and never judges by the kernel's version. It owns the list of features and the attempts. It leaves nothing
+// behind: no program stays loaded or attached, nothing is pinned, mounted or changed, and no module is loaded. It
+// decides nothing: package doctor, and the packages that use a feature, say what follows from its absence.
 package kernelfeatures
 
 import (
@@ -18,12 +16,11 @@ import (
 // Feature is one thing that a kernel may offer.
 type Feature struct {
 	Have bool
-	// Err says why not; nil if Have. It is ErrAbsent if the kernel said that it
-	// does not know the thing, ErrUnknown if the attempt could not be made, or
-	// what the kernel answered.
+	// Err says why the feature is missing; nil if Have. It is ErrAbsent if the kernel said that it does not know the
+	// feature. It is ErrUnknown if the attempt could not be made, and otherwise the kernel's own error.
 	Err error
-	// MinKernel is the first release of Linux that has the feature, "" if it
-	// depends on how the kernel or the system is set up, not on its age.
+	// MinKernel is the first release of Linux that has the feature. It is "" if the feature depends on how the kernel
+	// or the system is set up, not on the kernel's age.
 	MinKernel string
 }
 
@@ -37,17 +34,17 @@ var (
 
 // Features is everything that Probe looks for.
 type Features struct {
-	Release string // as uname says, for instance "6.1.0-56-amd64"
+	Release string // the release in uname, for instance "6.1.0-56-amd64"
 	Arch    string // Go's name, for instance "amd64"
 
-	// What the caller may do.
+	// Privileges of the caller.
 	Root        Feature // the user is root
 	CapBPF      Feature // may load programs: CAP_BPF or CAP_SYS_ADMIN
 	CapNetAdmin Feature // may attach them to the network: CAP_NET_ADMIN
 	CapPerfmon  Feature // may attach them to functions: CAP_PERFMON or CAP_SYS_ADMIN
 	CapSysAdmin Feature // may mount, and do what BPF iterators need: CAP_SYS_ADMIN
 
-	// Where things are.
+	// The kernel and the system in general.
 	BTF         Feature // the kernel describes its own types
 	BPF         Feature // the bpf system call works for this caller
 	JIT         Feature // programs are compiled, not interpreted
@@ -59,8 +56,8 @@ type Features struct {
 	HostPIDs    Feature // this process sees the machine's process numbers, not a container's
 	Systemd     Feature // systemd is the init system
 
-	PacketSockets    []string // the programs that have some, as "name (pid)"
-	PacketSocketsErr error    // why that is not known
+	PacketSockets    []string // programs that have packet sockets, as "name (pid)"
+	PacketSocketsErr error    // why PacketSockets is not known
 
 	BPFFSPath       string   // where BPFFS is mounted
 	CgroupPath      string   // where CgroupV2 is mounted
@@ -81,34 +78,34 @@ type Features struct {
 	FQ            Feature // queueing discipline fq
 	BBR           Feature // congestion control bbr
 
-	// Who uses a socket.
+	// Means to find the socket owner.
 	RawTracepoints     Feature // programs at tracepoints with typed arguments (tp_btf)
 	SendTracepoint     Feature // tracepoint tcp_sendmsg_locked
 	ForkTracepoint     Feature // tracepoint sched_process_fork
 	ExitTracepoint     Feature // tracepoint sched_process_exit
 	Fentry             Feature // programs at the entry of functions
-	SendFentry         Feature // ... of tcp_sendmsg_locked
-	SendpagesFentry    Feature // ... of do_tcp_sendpages, which sendfile and splice used before 6.5
-	ConnectFentry      Feature // ... of tcp_connect
-	ListenFentry       Feature // ... of inet_csk_listen_start
+	SendFentry         Feature // programs at the entry of tcp_sendmsg_locked
+	SendpagesFentry    Feature // programs at the entry of do_tcp_sendpages, which sendfile and splice used before 6.5
+	ConnectFentry      Feature // programs at the entry of tcp_connect
+	ListenFentry       Feature // programs at the entry of inet_csk_listen_start
 	TaskFromPID        Feature // a program can look a process up by its number
 	IterTask           Feature // iterator over processes
 	IterTaskFile       Feature // iterator over open files
-	IterTaskFileFilter Feature // ... of one process only
+	IterTaskFileFilter Feature // iterator over the open files of one process only
 	IterTCP            Feature // iterator over TCP sockets
 	IterSKStorage      Feature // iterator over the sockets that hold a value of ours
 
 	// Maps.
 	SKStorage       Feature // values kept with sockets
 	TaskStorage     Feature // values kept with processes
-	TaskStorageSock Feature // ... and read by a cgroup/sock_create program
+	TaskStorageSock Feature // a cgroup/sock_create program can read values kept with processes
 	CgroupStorage   Feature // values kept with cgroups
 	LRUHash         Feature
 	RingBuf         Feature
 	LPMTrie         Feature
 	SpinLock        Feature
 
-	// Shaping, for what pacing cannot hold.
+	// Shaping, for traffic that pacing cannot limit.
 	TrafficClass Feature // program type sched_cls
 	TCX          Feature // tcx links
 	Veth         Feature // device type veth
@@ -116,14 +113,14 @@ type Features struct {
 	Clsact       Feature // queueing discipline clsact
 	SockLookup   Feature // a sched_cls program can find the socket of a packet
 
-	// Shares of the processors.
+	// CPU shares.
 	CPUController Feature // the CPU controller is in a mounted cgroup hierarchy
 	CPUQuota      Feature // groups can have a ceiling
-	CPUBurst      Feature // and make up for what of it they did not use
+	CPUBurst      Feature // groups can make up for the unused part of a ceiling
 	Deadline      Feature // scheduling policy SCHED_DEADLINE
 
 	CPUPath   string // where CPUController is mounted
-	CPULayout string // CgroupLayoutV1 or CgroupLayoutV2, of that
+	CPULayout string // layout of CPUPath: CgroupLayoutV1 or CgroupLayoutV2
 }
 
 // Ways in which cgroups can be mounted.
@@ -134,16 +131,15 @@ const (
 	CgroupLayoutNone   = "none"   // nothing mounted
 )
 
-// Named is a feature with its name and what it is, for tables.
+// Named is a feature with its name and title, for tables.
 type Named struct {
 	Name  string // the field's name
 	Title string // for people
 	Feature
 }
 
-// Probe tries everything. It needs well under a second, as root; without
-// privileges most attempts end in ErrUnknown. The context ends it between two
-// attempts: what was not tried by then is ErrUnknown.
+// Probe tries everything. It takes well under a second if the caller is root. Without privileges most attempts end in
+// ErrUnknown. The context ends Probe between two attempts: features that it has not tried are ErrUnknown.
 func Probe(ctx context.Context) *Features {
 	f := &Features{Arch: runtime.GOARCH}
 	var name unix.Utsname
@@ -170,5 +166,5 @@ func (f *Feature) set(err error) {
 	f.Have, f.Err = err == nil, err
 }
 
-// Unknown says that nobody knows whether the feature is there.
+// Unknown reports whether Probe could not find out if the kernel has the feature.
 func (f Feature) Unknown() bool { return errors.Is(f.Err, ErrUnknown) }

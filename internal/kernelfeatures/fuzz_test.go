@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever a user's own mount is called (by FUSE), it is that mount, and hides no other; and no text is too much.
+// A user's own mount (by FUSE) is read as that mount, whatever its name is, and hides no other mount. No text of a
+// mount table makes the parser crash.
 func FuzzMounts(f *testing.F) {
 	f.Add("/home/bob/mnt", "sshfs#bob@host:/", lineV2)
 	f.Add("/home/bob/a b\tc\nd\\e#f", "", lineV1+lineUnified)
 	f.Add("/home/bob/\u00a0/\u2003\u0085\r", "x - bpf bpf rw", lineInside+lineBPFElse)
 	f.Add("/sys/fs/bpf \\040", "bpf", "garbage\n - \n36 35 98:0 / - bpf\n")
-	// as the kernel writes a name
+	// written escapes a name like the kernel does.
 	written := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`, "#", `\043`)
 	f.Fuzz(func(t *testing.T, at, source, others string) {
 		if _, err := readMounts(fstest.MapFS{"proc/self/mountinfo": {Data: []byte(others)}}); err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// Packet sockets send by a device itself. No hook of the kernel sees each of them, so who has
-// some is said.
+// Packet sockets send by a device directly. No hook of the kernel sees all of them. Therefore the probe lists the
+// programs that have some.
 
 // probePacketSockets lists the programs that have packet sockets.
 func probePacketSockets(f *Features) {
 	f.PacketSockets, f.PacketSocketsErr = packetSockets("/proc")
 }
 
-// packetSockets looks at each network namespace once, and for the owners where there are some.
+// packetSockets reads the packet sockets of each network namespace once, and looks for their owners if there are some.
 func packetSockets(proc string) (list []string, err error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
@@ -38,7 +38,7 @@ func packetSockets(proc string) (list []string, err error) {
 			return nil, fmt.Errorf("%w: see the network namespaces of processes: %w", ErrUnknown, err)
 		}
 		if err != nil {
-			continue // it has ended, or not even root may look
+			continue // the process has ended, or not even root may look
 		}
 		in, known := inodes[ns]
 		if !known {
@@ -46,14 +46,14 @@ func packetSockets(proc string) (list []string, err error) {
 			inodes[ns] = in
 		}
 		if len(in) > 0 && hasSocket(dir+"/fd", in) {
-			name, _ := os.ReadFile(dir + "/comm") // it may end meanwhile
+			name, _ := os.ReadFile(dir + "/comm") // the process may end meanwhile
 			list = append(list, fmt.Sprintf("%s (%d)", strings.TrimSpace(string(name)), pid))
 		}
 	}
 	return list, nil
 }
 
-// hasSocket says whether one of these, by inode, is among the open files that a folder lists.
+// hasSocket reports whether the open files that the folder lists include a socket with one of these inodes.
 func hasSocket(dir string, among map[uint64]bool) bool {
 	entries, _ := os.ReadDir(dir) // the process may end meanwhile
 	for _, e := range entries {

@@ -27,7 +27,7 @@ type attempt struct {
 type prober struct {
 	allowed error     // why BPF cannot be tried at all; nil if it can
 	types   *btf.Spec // the kernel's types; nil if it has none
-	rawBTF  []byte    // the same, as the kernel gives them
+	rawBTF  []byte    // the kernel's types, in the kernel's own encoding
 	typeErr error
 	traffic *traffic
 }
@@ -47,15 +47,14 @@ func newProber(f *Features) *prober {
 	return p
 }
 
-// attempts lists what is tried. Later attempts may use the outcome of earlier
-// ones, which is in f by then.
+// attempts lists the attempts in order. A later attempt may use the outcome of an earlier one, which f then holds.
 func (p *prober) attempts(f *Features) []attempt {
 	sockopt, sockops, cls := ebpf.CGroupSockopt, ebpf.SockOps, ebpf.SchedCLS
 	return []attempt{
 		{&f.BTF, "4.18", func() error { return p.typeErr }},
 		{&f.BPF, "", p.mapType(ebpf.Array)},
 		{&f.JIT, "", p.compiled},
-		// The helper came with the change of accounting; libbpf looks at it too.
+		// The helper came with the change of accounting. libbpf looks for the same helper.
 		{&f.MemcgCharge, "5.11", p.helper(ebpf.SocketFilter, asm.FnKtimeGetCoarseNs)},
 		{&f.ReadKernel, "", p.helper(ebpf.Kprobe, asm.FnProbeReadKernel)},
 
@@ -158,8 +157,8 @@ func (p *prober) helper(t ebpf.ProgramType, fn asm.BuiltinFunc) func() error {
 	return p.bpf(func() error { return bpffeatures.HaveProgramHelper(t, fn) })
 }
 
-// compiled looks whether the kernel compiles programs. Only the first network namespace has the setting; elsewhere a
-// program tells.
+// compiled finds out whether the kernel compiles programs. Only the first network namespace has the setting. In others
+// a loaded program shows it.
 func (p *prober) compiled() error {
 	err := sysctlIsOn("net/core/bpf_jit_enable")
 	if !errors.Is(err, ErrUnknown) {
@@ -170,7 +169,7 @@ func (p *prober) compiled() error {
 		if err != nil {
 			return err
 		}
-		defer program.Close() //nolint:errcheck // it did nothing
+		defer program.Close() //nolint:errcheck // the program did nothing
 		info, err := program.Info()
 		if err != nil {
 			return err
@@ -180,8 +179,7 @@ func (p *prober) compiled() error {
 	})()
 }
 
-// enumerator looks for a constant in the kernel's types, where it stands as a
-// string of its own.
+// enumerator looks for a constant in the kernel's types, where its name is a string of its own.
 func (p *prober) enumerator(name string) func() error {
 	return p.typed(func() error {
 		if !bytes.Contains(p.rawBTF, []byte("\x00"+name+"\x00")) {
@@ -229,7 +227,7 @@ func (p *prober) field(of, name string) func() error {
 	})
 }
 
-// loadIdle loads a program that does nothing, of the type and for the place that spec names.
+// loadIdle loads a program that does nothing, of the type and for the hook that spec names.
 func loadIdle(spec ebpf.ProgramSpec) (*ebpf.Program, error) {
 	spec.Name, spec.License = "netnice_probe", "GPL"
 	spec.Instructions = asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
@@ -259,12 +257,11 @@ func (p *prober) iterator(name string) func() error {
 	return p.loads(ebpf.AttachTraceIter, name)
 }
 
-// fentry loads a program at a function's entry. Where attaching does not work
-// at all, loading proves nothing.
+// fentry loads a program at a function's entry. If attaching does not work at all, loading proves nothing.
 func (p *prober) fentry(function string, attaching *Feature) func() error {
 	loads := p.loads(ebpf.AttachTraceFEntry, function)
 	return func() error {
-		// Whether the function is there is worth knowing in any case.
+		// It is useful in any case to know whether the kernel has the function.
 		if err := p.function(function)(); err != nil {
 			return err
 		}
@@ -283,7 +280,7 @@ func (p *prober) fentryAttached() error {
 		if err != nil {
 			return fmt.Errorf("load: %w", err)
 		}
-		defer program.Close() //nolint:errcheck // it did nothing
+		defer program.Close() //nolint:errcheck // the program did nothing
 		l, err := link.AttachTracing(link.TracingOptions{Program: program})
 		if err != nil {
 			return fmt.Errorf("attach: %w", err)
@@ -292,15 +289,15 @@ func (p *prober) fentryAttached() error {
 	}))()
 }
 
-// tcx asks for a link on a device that does not exist: a kernel that knows tcx
-// says so, another one refuses the request as such.
+// tcx asks for a link on a device that does not exist. A kernel with tcx reports the missing device. A kernel without
+// tcx refuses the request itself.
 func (p *prober) tcx() error {
 	return p.bpf(func() error {
 		program, err := loadIdle(ebpf.ProgramSpec{Type: ebpf.SchedCLS})
 		if err != nil {
 			return err
 		}
-		defer program.Close() //nolint:errcheck // it did nothing
+		defer program.Close() //nolint:errcheck // the program did nothing
 		l, err := link.AttachTCX(link.TCXOptions{
 			Interface: math.MaxInt32,
 			Program:   program,

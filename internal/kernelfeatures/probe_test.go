@@ -44,7 +44,7 @@ func TestProbeThisKernel(t *testing.T) {
 		// 0.4 s at rest; 1.9 s were seen beside the race detector's compiler.
 		require.Less(t, took, 5*time.Second)
 	}
-	// Whatever kernel this is, these have to be right for the tests to run at all.
+	// Every kernel on which the tests can run has these features.
 	for _, must := range []Feature{f.Root, f.CapBPF, f.BPF, f.SockOps, f.CgroupSKB, f.LRUHash} {
 		require.NoError(t, must.Err)
 	}

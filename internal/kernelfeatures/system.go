@@ -16,14 +16,14 @@ import (
 // process numbers (PROC_PID_INIT_INO in the kernel).
 const hostPIDNamespace = "pid:[4026531836]"
 
-// probeSystem fills in what files and the caller's own state tell.
+// probeSystem fills in the features that files and the caller's own state show.
 func probeSystem(f *Features) {
 	probeCaller(f, os.Geteuid(), readCapabilities)
 	probeFiles(f, os.DirFS("/"))
 	f.HostPIDs.set(inHostPIDNamespace())
 }
 
-// capabilities are the caller's effective ones.
+// capabilities are those of the caller. Only the effective ones count.
 type capabilities [2]unix.CapUserData
 
 func readCapabilities() (capabilities, error) {
@@ -94,10 +94,10 @@ func probeFiles(f *Features, root fs.FS) {
 
 // mount is one line of /proc/self/mountinfo.
 type mount struct {
-	kind string // of file system
+	kind string // type of the file system
 	at   string // mount point
 	root string // the folder of the file system that is mounted
-	with string // options of the file system: of cgroup v1, its controllers
+	with string // options of the file system; cgroup v1 lists its controllers there
 }
 
 func probeMounts(f *Features, root fs.FS, mounts []mount) {
@@ -131,7 +131,7 @@ func probeMounts(f *Features, root fs.FS, mounts []mount) {
 	}
 }
 
-// probeProcessors finds the CPU controller, in version 1 first: it is in one of them only.
+// probeProcessors finds the CPU controller. It looks in version 1 first; only one version has the controller.
 func probeProcessors(f *Features, root fs.FS, mounts []mount) {
 	f.CPUController.set(fmt.Errorf("%w: no mounted cgroup hierarchy has the CPU controller", ErrAbsent))
 	for _, m := range mounts {
@@ -150,8 +150,8 @@ func probeProcessors(f *Features, root fs.FS, mounts []mount) {
 	}
 }
 
-// haveDeadline asks whether the kernel has SCHED_DEADLINE and time for it; trying it could cost a
-// thread its time.
+// haveDeadline returns nil if the kernel has SCHED_DEADLINE and allows time for it. It does not try the policy, because
+// that could cost a thread its time.
 func haveDeadline() error {
 	if _, _, errno := unix.Syscall(unix.SYS_SCHED_GET_PRIORITY_MAX, unix.SCHED_DEADLINE, 0, 0); errno != 0 {
 		return fmt.Errorf("%w: %w", ErrAbsent, errno)
@@ -162,8 +162,7 @@ func haveDeadline() error {
 	return nil
 }
 
-// showsRoot says whether a cgroup v2 mount shows the machine's root cgroup: the
-// only one that has no type.
+// showsRoot returns nil if a cgroup v2 mount shows the machine's root cgroup. Only that cgroup has no file cgroup.type.
 func showsRoot(root fs.FS, m mount) error {
 	_, err := fs.Stat(root, path.Join(strings.TrimPrefix(m.at, "/"), "cgroup.type"))
 	if m.root != "/" || err == nil {
@@ -184,7 +183,7 @@ func readMounts(root fs.FS) ([]mount, error) {
 	for lines.Scan() {
 		// 36 35 98:0 /root /mount/point options [more ...] - type source superoptions
 		front, back, found := strings.Cut(lines.Text(), " - ")
-		// Users mount by FUSE: names may have any other blank of Unicode's, and the source may be empty.
+		// Users mount by FUSE. The names may contain any other blank of Unicode, and the source may be empty.
 		first, last := strings.Split(front, " "), strings.Split(back, " ")
 		if !found || len(first) < 5 {
 			continue
@@ -206,8 +205,7 @@ func unescape(text string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(text)
 }
 
-// readLine returns a small file's text without its newline, "" if it cannot be
-// read.
+// readLine returns a small file's text without its newline, "" if it cannot be read.
 func readLine(root fs.FS, name string) string {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {

@@ -15,10 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// traffic finds out about queueing disciplines and devices: first whether the
-// kernel has their module loaded or built in, then whether it could load it,
-// and only where no list of modules tells, by making one in a network namespace
-// of its own. Making one otherwise could load a module, which would be a trace.
+// traffic finds out about qdiscs and devices. First it checks whether the kernel has their module loaded or built in,
+// then whether it could load it. If no list of modules tells that, traffic makes a qdisc or device in a network
+// namespace of its own. In other cases that could load a module, which would be a trace.
 type traffic struct {
 	folders []string        // where the kernel's list of modules may be
 	known   map[string]bool // names of modules, built in or loadable
@@ -34,7 +33,7 @@ func newTraffic(release string) *traffic {
 	}}
 }
 
-// module says whether a module is there; try is the last resort.
+// module returns a function that finds out whether the kernel has a module. try is its last resort.
 func (t *traffic) module(name string, try func(*netlink.Handle) error) func() error {
 	return func() error {
 		if _, err := os.Stat(filepath.Join("/sys/module", name)); err == nil {
@@ -69,7 +68,7 @@ func (t *traffic) device(kind string) func() error {
 	})
 }
 
-// congestion says whether a congestion control can be had.
+// congestion returns nil if a congestion control is available, or the kernel has its module.
 func (t *traffic) congestion(name string, available []string) error {
 	if slices.Contains(available, name) {
 		return nil
@@ -125,8 +124,7 @@ func tryQdisc(h *netlink.Handle, kind string, parent, handle uint32) error {
 	})
 }
 
-// inNewNamespace makes a network namespace, calls try and lets the namespace go
-// with all that is in it.
+// inNewNamespace makes a network namespace and calls try in it. The namespace then ends, with all that is in it.
 func inNewNamespace(try func(*netlink.Handle) error) error {
 	done := make(chan error, 1)
 	go func() {

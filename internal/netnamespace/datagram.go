@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// datagramTables are the kernel's tables, below a process's net folder, of sockets that send what is no TCP, and the
-// column of the inode.
+// datagramTables are the kernel's tables of sockets that send non-TCP egress, in the net folder of a process. Each has
+// the number of the column that holds the inode.
 var datagramTables = map[string]int{
 	"udp": 9, "udp6": 9, "udplite": 9, "udplite6": 9, "raw": 9, "raw6": 9, "icmp": 9, "icmp6": 9, "packet": 8,
 }
 
-// DatagramSockets has the inodes of the sockets that send what is no TCP in the network namespace of a process, whose
-// folder below /proc is given: UDP sockets that are bound, connected or have sent, raw, ping and packet sockets.
+// DatagramSockets returns the inodes of the sockets that send non-TCP egress in a process's network namespace. process
+// is the path of the process's folder in /proc. The result has UDP sockets that are bound, connected or have sent, and
+// raw, ping and packet sockets.
 func DatagramSockets(process string) map[uint64]bool {
 	out := make(map[uint64]bool)
 	for table, column := range datagramTables {
@@ -30,7 +31,7 @@ func inodes(table string, column int) map[uint64]bool {
 	out := make(map[uint64]bool)
 	for line := range strings.Lines(table) {
 		if fields := strings.Fields(line); len(fields) > column {
-			if n, err := strconv.ParseUint(fields[column], 10, 64); err == nil { // not the title
+			if n, err := strconv.ParseUint(fields[column], 10, 64); err == nil { // else it is the title line
 				out[n] = true
 			}
 		}

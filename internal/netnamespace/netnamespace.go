@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Paths returns a path for each network namespace of the wanted inode
-// numbers (nil: for every one that a process is in or that has a name). Those
-// that are given first are looked at first.
+// Paths returns a path for each network namespace with a wanted inode number. If wanted is nil, it returns one for
+// every namespace that a process is in or that has a name. It tries the paths in first before all others.
 func Paths(wanted map[uint32]bool, first ...string) []string {
 	found := map[string]string{}
 	done := func() bool { return wanted != nil && len(found) == len(wanted) }
@@ -35,7 +34,7 @@ func Paths(wanted map[uint32]bool, first ...string) []string {
 	for _, dir := range []string{"/run/netns", "/run/docker/netns"} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
-			continue // none there
+			continue // no namespace has a name there
 		}
 		for _, e := range entries {
 			look(filepath.Join(dir, e.Name()))
@@ -59,15 +58,15 @@ func Paths(wanted map[uint32]bool, first ...string) []string {
 	return out
 }
 
-// Within runs f on a thread of its own in the network namespace at path.
-// A namespace that has gone meanwhile is no error.
+// Within runs f on a thread of its own in the network namespace at path. It is no error if the namespace has gone
+// meanwhile.
 func Within(path string, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// The first thread does not end: it would stay there, and keep the
-			// namespace alive. It is kept busy meanwhile.
+			// The first thread of a process does not end. It would stay in the namespace and keep it alive. Therefore
+			// another thread runs f while this one waits.
 			defer runtime.UnlockOSThread()
 			result <- Within(path, f)
 			return
@@ -88,7 +87,7 @@ func Within(path string, f func() error) error {
 	return <-result
 }
 
-// Of is the inode number of the network namespace of a process, by its name below /proc.
+// Of returns the inode number of a process's network namespace. process is the name of its folder in /proc.
 func Of(process string) (uint32, error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/"+process+"/ns/net", &st); err != nil {
@@ -97,8 +96,8 @@ func Of(process string) (uint32, error) {
 	return uint32(st.Ino), nil
 }
 
-// PathOf is a path of a namespace that a process is in or that has a name, "" if
-// there is none.
+// PathOf returns a path of a network namespace, by its inode number. It returns "" if no process is in the namespace
+// and it has no name.
 func PathOf(ns uint32) string {
 	for _, path := range Paths(map[uint32]bool{ns: true}) {
 		return path

@@ -11,7 +11,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Unknown is the width for an output that is no terminal, and for a terminal that does not tell its width.
+// Unknown is the width for an output that is not a terminal, and for a terminal that does not report its width.
 const Unknown = 80
 
 // leastText is the width that text has beside an indent on the narrowest terminal.
@@ -33,7 +33,7 @@ func lay(first, rest, text string, words []string, width int) string {
 	width = max(width, ansi.StringWidth(first)+leastText)
 	var out strings.Builder
 	line := first
-	begun := false // the line has a word
+	begun := false // true if the line contains a word
 	for _, word := range words {
 		if begun && ansi.StringWidth(line)+1+ansi.StringWidth(word) > width {
 			out.WriteString(line + "\n")
@@ -56,7 +56,7 @@ func Line(line string, width int) string {
 	if width == 0 || ansi.StringWidth(line) <= width {
 		return line + "\n"
 	}
-	const most = 40 // a first column that is wider has its text below
+	const most = 40 // if the first column is wider, its text goes below it
 	if m := aColumn.FindStringSubmatch(line); m != nil && ansi.StringWidth(m[1]) <= most {
 		return Hanging(m[1], m[2], width)
 	}

@@ -63,7 +63,7 @@ func Send(c Conn, fileBytes int, o Options) (s Sent, err error) {
 func sendBlock(c Conn, block, fileBytes int) error {
 	packet := make([]byte, headBytes+fileBytes)
 	binary.BigEndian.PutUint16(packet, opData)
-	binary.BigEndian.PutUint16(packet[2:], uint16(block)) //nolint:gosec // it begins anew after 65,535
+	binary.BigEndian.PutUint16(packet[2:], uint16(block)) //nolint:gosec // the number wraps around after 65,535
 	if _, err := c.Write(packet); err != nil {
 		return fmt.Errorf("send block %d: %w", block, err)
 	}
@@ -136,7 +136,7 @@ func Receive(c Conn, o Options) (r Received, err error) {
 func sendAck(c Conn, block int) error {
 	packet := make([]byte, headBytes)
 	binary.BigEndian.PutUint16(packet, opAck)
-	binary.BigEndian.PutUint16(packet[2:], uint16(block)) //nolint:gosec // it begins anew after 65,535
+	binary.BigEndian.PutUint16(packet[2:], uint16(block)) //nolint:gosec // the number wraps around after 65,535
 	if _, err := c.Write(packet); err != nil {
 		return fmt.Errorf("acknowledge block %d: %w", block, err)
 	}

@@ -108,7 +108,7 @@ func look(ctx context.Context) column {
 	return c
 }
 
-// setting says that a feature is about the machine's set-up, not its kernel.
+// setting reports whether a feature is about the machine's set-up, not its kernel.
 func setting(name string) bool {
 	switch name {
 	case "Root", "CapBPF", "CapNetAdmin", "CapPerfmon", "CapSysAdmin", "BPFFS", "CgroupV2", "CgroupRoot", "HostPIDs", "Systemd":
