@@ -39,6 +39,7 @@ func pairOf(name string) *netlink.Veth {
 
 // TestDumpBesideChanges checks that a list has all devices that stay, while others come and go.
 func TestDumpBesideChanges(t *testing.T) {
+	testutil.RequireRoot(t)
 	ns, err := testutil.NewNetNS()
 	must(t, err)
 	t.Cleanup(func() { _ = ns.Close() })
