@@ -101,7 +101,7 @@ func (s *Sending) ListBuffers() ([]BufferRecord, error) {
 
 // FollowShort attaches or detaches the program that notices a datagram that does not fit into a send buffer that
 // netnice made small. The program runs for every packet that the kernel drops, so it is wanted only while such buffers
-// exist.
+// exist and datagrams are lost.
 func (s *Sending) FollowShort(wanted bool) error {
 	p := s.NnSendShort
 	if !wanted {

@@ -67,6 +67,7 @@ func anotherRelease(t *testing.T, changed string) {
 	s.must("unset", "--pid", itoa(f.rx.PID()))
 	f.free("lifted", s.must("unset", "--pid", x.pid()), freely, x.port)
 	s.must("down")
+	leavesOther()
 	s.leaves(made, before)
 }
 

@@ -175,7 +175,7 @@ func (r result) String() string {
 	return fmt.Sprintf("netnice %q: exit code %d\n%s%s", r.args, r.code, r.out, r.err)
 }
 
-// netnice runs netnice with these arguments. On an emulated processor (timeoutScale) it does so again, up to ten times,
+// netnice runs netnice with these arguments. On an emulated processor (timeoutScale) it does so again, up to nine times,
 // while no daemon answers.
 func (s *stage) netnice(args ...string) result {
 	s.t.Helper()
@@ -221,7 +221,7 @@ func (s *stage) run(cmd *exec.Cmd, in *testutil.NetNS) result {
 }
 
 // must runs netnice, which has to succeed, and returns the instant of its end. A command that no daemon answered in time
-// while the machine was disturbed is run again, three times at most.
+// while the machine was disturbed is run again, twice at most.
 func (s *stage) must(args ...string) testutil.Instant {
 	s.t.Helper()
 	for try := 1; ; try++ {

@@ -2,6 +2,8 @@ package shaping
 
 import (
 	"fmt"
+	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,5 +18,10 @@ func aliasOf(pinDir string) (string, error) {
 	if err := unix.Stat(pinDir, &st); err != nil {
 		return "", fmt.Errorf("look at %s: %w", pinDir, err)
 	}
-	return fmt.Sprintf("%s%s %d:%d", ownAlias, pinDir, unix.Major(st.Dev), unix.Minor(st.Dev)), nil
+	return fmt.Sprintf("%s%s %d:%d", ownAlias, filepath.Clean(pinDir), unix.Major(st.Dev), unix.Minor(st.Dev)), nil
+}
+
+// isAliasOf reports whether a device has the alias of this netnice. An earlier build wrote no number.
+func isAliasOf(have, alias string) bool {
+	return have == alias || have == alias[:strings.LastIndexByte(alias, ' ')]
 }

@@ -11,7 +11,7 @@ import (
 
 // Some processes pass no program of this package. One only reads from a socket that another process made. Another
 // sends by a non-TCP socket that was made elsewhere, and its user or cgroup has changed. A program for them would
-// burden the calls of every process. Instead, netnice walks the open files of all processes about once a second.
+// burden the calls of every process. Instead, netnice walks the open files of all processes at most about once a second.
 
 const (
 	// followPause is the least time between two walks.

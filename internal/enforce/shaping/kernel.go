@@ -296,10 +296,10 @@ func (k *Kernel) Down() error {
 
 // Down lifts everything without a daemon.
 func Down(opts pacing.Options) error {
-	if _, err := os.Stat(opts.PinDir); errors.Is(err, os.ErrNotExist) {
+	alias, err := aliasOf(opts.PinDir)
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	alias, err := aliasOf(opts.PinDir)
 	if err != nil {
 		return err
 	}

@@ -272,7 +272,7 @@ func look(t *testing.T, k *Kernel, id uint32) enforce.NodeStats {
 	return stats
 }
 
-// queued returns two counts of the bytes in a node's queue. The datapath derives known from the words that packets
+// inQueue returns two counts of the bytes in a node's queue. The datapath derives known from the words that packets
 // carry through the queue. The queueing discipline holds backlog.
 func inQueue(t *testing.T, k *Kernel, id uint32) (known, backlog uint64) {
 	t.Helper()
@@ -282,7 +282,7 @@ func inQueue(t *testing.T, k *Kernel, id uint32) (known, backlog uint64) {
 	must(t, k.on.obj.Inflows.Lookup(id, &f))
 	queues, err := k.on.pair.standings()
 	must(t, err)
-	return f.CameBytes - f.GoneBytes, uint64(queues[id].backlog)
+	return f.CameBytes - min(f.GoneBytes, f.CameBytes), uint64(queues[id].backlog)
 }
 
 // TestTakenOver checks that another process takes over a limit, lowers it, and lifts it.

@@ -162,7 +162,7 @@ func (p *pair) ours(nl *netlink.Handle, ifindex uint32) (netlink.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find device %d: %w", ifindex, err)
 	}
-	if link.Attrs().Alias != p.alias {
+	if !isAliasOf(link.Attrs().Alias, p.alias) {
 		return nil, nil //nolint:nilnil // the device is not this netnice's
 	}
 	return link, nil

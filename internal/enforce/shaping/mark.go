@@ -205,14 +205,14 @@ func (p *markPlace) enter(l netlink.Link, flags uint32) error {
 // leave takes the program off a device, unless the device has a limit that needs the program.
 func (p *markPlace) leave(index int, there bool) error {
 	d := p.devices[index]
+	specs, err := p.k.Nodes()
+	if err != nil {
+		return err // the device may have a limit
+	}
 	delete(p.devices, index)
 	var errs []error
 	if there {
 		errs = append(errs, p.detachFilter(index, d))
-	}
-	specs, err := p.k.Nodes()
-	if err != nil { // the device may have a limit
-		return errors.Join(append(errs, err)...)
 	}
 	for _, s := range specs {
 		if s.Kind == enforce.KindLink && s.Subject == enforce.LinkSubject(p.ns, uint32(index)) && there {
@@ -297,6 +297,9 @@ func (p *markPlace) remove() error {
 	errs := []error{err}
 	for index := range p.devices {
 		errs = append(errs, p.leave(index, err != nil || there[index]))
+	}
+	if len(p.devices) > 0 {
+		return errors.Join(errs...) // the next look tries again
 	}
 	delete(p.k.marks.places, p.ns)
 	return errors.Join(append(errs, p.close())...)

@@ -147,7 +147,7 @@ func removeByAlias(alias string) error {
 	}
 	var errs []error
 	for _, link := range links {
-		if link.Attrs().Alias != alias {
+		if !isAliasOf(link.Attrs().Alias, alias) {
 			continue
 		}
 		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) { // the other end goes with it

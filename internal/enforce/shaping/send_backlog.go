@@ -97,9 +97,12 @@ func (o *outlet) bound(n *outgoing, now time.Time) (bytes [lanes]uint32) {
 }
 
 // queueOf returns how many bytes the queue of a per-program class should take.
-func (o *outlet) queueOf(i int) uint32 {
-	if bytes := o.backlog[i].bytes; bytes != 0 {
-		return bytes
+func (o *outlet) queueOf(i int) uint32 { return queueFor(o.backlog[i].bytes) }
+
+// queueFor returns how many bytes a queue with that bound takes.
+func queueFor(bound uint32) uint32 {
+	if bound != 0 {
+		return bound
 	}
 	return sendQueue
 }
@@ -116,26 +119,28 @@ func (b *backlog) differsFrom(bytes uint32) bool {
 func (p *sendPlace) boundLanes(id uint32, o *outlet, n *outgoing, now time.Time) error {
 	var changed []int
 	bytes, minors := o.bound(n, now), o.minors(id)
-	was := o.backlog
 	for i := range minors {
-		if b := &o.backlog[i]; b.differsFrom(bytes[i]) {
-			b.bytes, changed = bytes[i], append(changed, i)
+		if o.backlog[i].differsFrom(bytes[i]) {
+			changed = append(changed, i)
 		}
 	}
-	o.unbounded = false
 	if len(changed) == 0 {
+		o.unbounded = false
 		return nil
 	}
-	return p.within(func() error {
+	err := p.within(func() error {
 		var errs []error
 		for _, i := range changed {
-			if err := p.pair.setQueue(minors[i], o.queueOf(i)); err != nil {
-				o.backlog[i].bytes, o.unbounded = was[i].bytes, true // the next call sets the bound again
+			if err := p.pair.setQueue(minors[i], queueFor(bytes[i])); err != nil {
 				errs = append(errs, fmt.Errorf("bound what waits of node %d: %w", id, err))
+				continue
 			}
+			o.backlog[i].bytes = bytes[i]
 		}
 		return errors.Join(errs...)
 	})
+	o.unbounded = err != nil // then the next look tries again
+	return err
 }
 
 // boundAnew calls boundLanes if the bound of the node has changed. A node with a bound gets per-program classes at
@@ -152,7 +157,8 @@ func (p *sendPlace) boundAnew(id uint32, o *outlet, n *outgoing) error {
 	return p.boundLanes(id, o, n, time.Now())
 }
 
-// boundBacklogs calls boundLanes for all nodes with a bound, also where nothing is sent now: a flood may begin.
+// boundBacklogs calls boundLanes for all nodes with a bound, also where nothing is sent now: a flood may begin. It also
+// does so where a bound could not be set or lifted.
 func (s *sender) boundBacklogs() error {
 	now := time.Now()
 	var errs []error

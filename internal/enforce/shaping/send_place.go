@@ -45,9 +45,9 @@ type outlet struct {
 	part    [lanes]part
 	gate    *gate // holds packets that have left the class, nil = there is none
 
-	backlogNS uint64         // bound of the backlog that was last in force, 0 = none
+	backlogNS uint64         // bound of the backlog that was last requested, 0 = none
 	backlog   [lanes]backlog // bound of each per-program class
-	unbounded bool           // a bound could not be set, and is set by the next look
+	unbounded bool           // a bound could not be set or lifted: the next look tries again
 	datagram  uint32         // bytes of the largest known datagram, with headers
 }
 

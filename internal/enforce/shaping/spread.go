@@ -40,7 +40,7 @@ func steer(link netlink.Link, alias, mask string) bool {
 		return false
 	}
 	of, err := os.ReadFile(filepath.Join(dir, "ifalias"))
-	if err != nil || strings.TrimSpace(string(of)) != alias {
+	if err != nil || !isAliasOf(strings.TrimSpace(string(of)), alias) {
 		return false
 	}
 	return os.WriteFile(filepath.Join(dir, "queues/rx-0/rps_cpus"), []byte(mask), 0) == nil
