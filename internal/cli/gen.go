@@ -53,8 +53,8 @@ const (
 	// bashPackageCall is the only line of the generated script that needs the package bash-completion.
 	bashPackageCall = `    _get_comp_words_by_ref "$@" cur prev words cword
 `
-	// bashOwnWords does the same without the package. Bash gives a word in pieces, split at = and :. Pieces between
-	// which the line has no blank are one word.
+	// bashOwnWords does the same without the package. Bash gives a word in pieces, split at = and :. Pieces
+	// without a blank between them in the line are one word.
 	bashOwnWords = `    if declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
         _get_comp_words_by_ref "$@" cur prev words cword
         return

@@ -296,7 +296,7 @@ func (p *markPlace) remove() error {
 	there, err := p.present()
 	errs := []error{err}
 	for index := range p.devices {
-		errs = append(errs, p.leave(index, err != nil || there[index]))
+		errs = append(errs, p.leave(index, there(index)))
 	}
 	if len(p.devices) > 0 {
 		return errors.Join(errs...) // the next look tries again

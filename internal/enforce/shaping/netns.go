@@ -100,14 +100,15 @@ func (n *namespace) shut(w **watcher) error {
 	return n.file.Close()
 }
 
-// present returns the devices that exist in the namespace, by their index.
-func (n *namespace) present() (map[int]bool, error) {
+// present returns a function that tells whether a device exists in the namespace, by its index. If the devices cannot
+// be listed, every device counts as there.
+func (n *namespace) present() (there func(index int) bool, err error) {
 	links, err := dump(n.nl.LinkList)
-	there := map[int]bool{}
+	indices := map[int]bool{}
 	for _, l := range links {
-		there[l.Attrs().Index] = true
+		indices[l.Attrs().Index] = true
 	}
-	return there, err
+	return func(index int) bool { return err != nil || indices[index] }, err
 }
 
 // within runs f on a thread in the namespace.

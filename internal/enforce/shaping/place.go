@@ -114,7 +114,7 @@ func (p *place) remove() error {
 	there, err := p.present()
 	errs = append(errs, err)
 	for index := range p.devices {
-		errs = append(errs, p.leave(index, err != nil || there[index]))
+		errs = append(errs, p.leave(index, there(index)))
 	}
 	errs = append(errs, p.removeLink(), p.close())
 	delete(p.s.places, p.ns)

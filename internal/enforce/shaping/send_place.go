@@ -251,7 +251,7 @@ func (p *sendPlace) remove() error {
 	there, err := p.present()
 	errs := []error{err}
 	for index := range p.devices {
-		errs = append(errs, p.leave(index, err != nil || there[index]))
+		errs = append(errs, p.leave(index, there(index)))
 	}
 	delete(p.s.places, p.ns)
 	errs = append(errs, p.s.renew())

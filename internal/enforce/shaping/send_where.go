@@ -101,7 +101,7 @@ func (p *sendPlace) letGo() error {
 			p.rest.look(func() { p.s.changed(p) })
 			return errors.Join(append(errs, p.s.renew())...)
 		}
-		errs = append(errs, p.leave(index, err != nil || there[index]))
+		errs = append(errs, p.leave(index, there(index)))
 		left++
 	}
 	return errors.Join(append(errs, p.remove())...)
