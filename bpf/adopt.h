@@ -363,14 +363,16 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 		nn_push(skc, tp);
 		return;
 	}
+	x.now_ns = bpf_ktime_get_ns();
+	x.loopback = s->flags & NN_SOCK_LOOPBACK;
 	if (s->flags & NN_SOCK_ARMED && (on & NN_CALLBACKS) == NN_CALLBACKS) {
-		if (s->due_ns && s->due_ns <= bpf_ktime_get_ns())
+		if (s->due_ns > x.now_ns)
+			nn_held_sooner(s, &x);
+		if (s->due_ns && s->due_ns <= x.now_ns)
 			nn_push(skc, tp);
 		return;
 	}
 	nn_ends_of_common(s, skc);
-	x.now_ns = bpf_ktime_get_ns();
-	x.loopback = s->flags & NN_SOCK_LOOPBACK;
 	nn_path_walk(s, &x, NN_ASK);
 	want = nn_arm(s, on, tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate);
 	s->flags |= NN_SOCK_STARTED | NN_SOCK_ADOPTED;

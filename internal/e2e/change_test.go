@@ -136,3 +136,66 @@ wait()
 		})
 	}
 }
+
+// A connection sends chunks of 20 and 64 kB as a tiny limit comes, so that its next chunk is paid after up to hours. It
+// keeps to the limit, and a lifted or raised limit still acts on it at once.
+func TestTinyLimitIsLifted(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestChangeInMidTransfer")
+	t.Parallel()
+	f := newField(upStage(t))
+	type subject struct {
+		*script
+		limit, chunk int
+		port         uint16
+	}
+	var subjects []subject
+	for _, limit := range []int{1, 100, 2000} {
+		for _, chunk := range []int{20_000, 65_536} {
+			for range 2 { // one for each kind of change
+				f.ports++
+				x := subject{limit: limit, chunk: chunk, port: f.ports}
+				x.script = f.python(options{in: f.A}, `
+s = connect(sys.argv[1])
+chunk = bytes(int(sys.argv[2]))
+say("ready")
+while True:
+    s.sendall(chunk)
+    time.sleep(len(chunk) / 2e6)
+`, f.to(x.port), itoa(chunk))
+				x.read("ready")
+				subjects = append(subjects, x)
+			}
+		}
+	}
+	time.Sleep(time.Second)
+	for _, x := range subjects {
+		f.must("set", "--pid", x.pid(), "--up", fmt.Sprintf("%dB/s", x.limit))
+	}
+	first := testutil.Now().Add(2 * time.Second)
+	last := first.Add(30 * time.Second)
+	f.until(last)
+	for _, x := range subjects {
+		seconds := last.Sub(first).Seconds()
+		sent := f.rate(first, last, x.port) * seconds
+		t.Logf("%d B/s, chunks of %d: %.0f bytes in %.0f s", x.limit, x.chunk, sent, seconds)
+		if sent > float64(x.limit)*seconds+1.1*float64(x.chunk) {
+			t.Errorf("%d B/s, chunks of %d: %.0f bytes in %.0f s", x.limit, x.chunk, sent, seconds)
+		}
+	}
+	for i, x := range subjects {
+		if i%2 == 0 {
+			f.must("unset", "--pid", x.pid())
+		} else {
+			f.must("set", "--pid", x.pid(), "--up", "500kB/s")
+		}
+	}
+	after := testutil.Now().Add(time.Second)
+	for i, x := range subjects {
+		what := fmt.Sprintf("%d B/s, chunks of %d", x.limit, x.chunk)
+		if i%2 == 0 {
+			f.free(what+", lifted", after, 1e6, x.port)
+		} else {
+			f.holds(what+", raised", after, 5e5, x.port)
+		}
+	}
+}

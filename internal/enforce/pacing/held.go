@@ -26,9 +26,11 @@ const (
 	heldDuty = 4
 )
 
-// watchHeld begins with an event, and pushes deferred chunks until none is left.
+// watchHeld begins with an event, and pushes deferred chunks until none is left. A raised limit brings departure times
+// forward, so once in heldLong it visits all deferred chunks, not only those that are due.
 func (k *Kernel) watchHeld() {
 	defer close(k.heldDone)
+	var visited time.Time // all of them
 	for {
 		select {
 		case <-k.held:
@@ -37,11 +39,16 @@ func (k *Kernel) watchHeld() {
 		}
 		for {
 			began := time.Now()
-			next, some, err := k.pushDue()
+			all := k.limitsChanged.Swap(false) || began.Sub(visited) >= heldLong
+			if all {
+				visited = began
+			}
+			next, some, err := k.pushHeld(all)
 			if err != nil {
 				k.opts.Logger.Debug("held connections are left to TCP's timers", "err", err)
 				break
 			}
+			k.holding.Store(some)
 			if !some {
 				break
 			}
@@ -65,9 +72,22 @@ func (k *Kernel) watchHeld() {
 	}
 }
 
-// pushDue lets the connections try again that have reached their departure time. It returns the time until the next
-// departure. It also reports whether some chunk is still deferred.
-func (k *Kernel) pushDue() (next time.Duration, some bool, err error) {
+// changedLimits brings the departure times of deferred chunks forward if a limit was raised or lifted.
+func (k *Kernel) changedLimits() {
+	if !k.holding.Load() {
+		return
+	}
+	k.limitsChanged.Store(true)
+	select {
+	case k.held <- struct{}{}:
+	default: // watchHeld looks anyway
+	}
+}
+
+// pushHeld lets the connections try again that have reached their departure time. If all is true it also looks for an
+// earlier departure time of the others. It returns the time until the next departure, and reports whether some chunk is
+// still deferred.
+func (k *Kernel) pushHeld(all bool) (next time.Duration, some bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	list, err := k.obj.ListSockets()
@@ -84,7 +104,7 @@ func (k *Kernel) pushDue() (next time.Duration, some bool, err error) {
 		}
 		some = true
 		next = min(next, wait)
-		if wait <= 0 {
+		if wait <= 0 || all {
 			due[r.Netns] = true
 		}
 	}

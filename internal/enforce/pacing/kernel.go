@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -86,7 +87,10 @@ type Kernel struct {
 	done       chan struct{}
 	held       chan struct{} // receives a value when a chunk is deferred: see held.go
 	heldDone   chan struct{}
-	stop       chan struct{}
+	holding    atomic.Bool // some chunk was deferred when watchHeld looked last
+	// limitsChanged asks watchHeld to visit all deferred chunks.
+	limitsChanged atomic.Bool
+	stop          chan struct{}
 }
 
 var _ enforce.Kernel = (*Kernel)(nil)

@@ -29,6 +29,7 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 		}
 		n.Generation, n.StartBoottimeNs = old.Generation, old.StartBoottimeNs
 		n.StaticSockets = old.StaticSockets
+		defer k.changedLimits()
 		if err := k.putNode(spec.ID, n); err != nil || n.Dscp == old.Dscp {
 			return err
 		}

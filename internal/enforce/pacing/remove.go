@@ -25,6 +25,7 @@ func (k *Kernel) remove(id uint32) error {
 	if !ok {
 		return nil
 	}
+	defer k.changedLimits()
 	switch n.Kind {
 	case bpf.KindSocket:
 		return k.removeSocket(id, n)

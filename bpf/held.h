@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * This file defers chunks whose departure time is far off where TCP's timer was
+ * not set for it: nn_hold decides that and reserves their bytes, the egress
+ * hook sends them back, and nn_held_waits decides at each further try.
+ */
+#ifndef NETNICE_HELD_H
+#define NETNICE_HELD_H
+
+#include "charge.h"
+#include "cover.h"
+
+static __always_inline bool nn_far(const struct nn_transmit *x, __u64 at_ns)
+{
+	return at_ns > x->now_ns + x->slack_ns;
+}
+
+/* nn_hold defers a chunk if TCP's timer was not set for it and its departure
+ * time is far off. The chunk keeps its departure time by a reservation for all
+ * its bytes: a connection may be closed after this chunk, and then no later
+ * chunk waits until it is paid. */
+static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
+				    struct nn_socket *s,
+				    const struct tcp_sock *tp,
+				    struct nn_transmit *x)
+{
+	__u32 event = NN_EVENT_HELD;
+	__u64 due, own;
+
+	if (s->flags & NN_SOCK_STARTED) {
+		due = s->depart_ns;
+		/* TCP's timer is set then, but for an adopted connection's
+		 * first. And after two minutes TCP sends the chunk as a window
+		 * probe, whatever the timer. */
+		if (ctx->data_segs_out >= NN_UNPACED_SEGMENTS &&
+		    !(s->flags & NN_SOCK_ADOPTED) &&
+		    due < x->now_ns + NN_TIMER_MAX_NS / 2)
+			return false;
+		if (!nn_far(x, due))
+			return false;
+		nn_path_walk(s, x, NN_ASK);
+	} else {
+		nn_path_walk(s, x, NN_ASK);
+		due = x->before_ns;
+		if (x->newborn_ns > due)
+			due = x->newborn_ns;
+	}
+	if (!nn_far(x, due) || (!x->newborn_ns && !nn_far(x, x->less_held_ns)))
+		return false;
+	if (!nn_egress_sees(s, &tp->inet_conn.icsk_inet.sk))
+		return false;
+	/* a connection that is older than the limit is no newcomer */
+	if (x->newborn_ns && !(s->flags & NN_SOCK_ADOPTED))
+		s->flags |= NN_SOCK_NEWBORN;
+	nn_path_walk(s, x, NN_RESERVE);
+	s->due_ns = due;
+	s->held_ns = x->now_ns;
+	own = x->wire_bytes * NN_NSEC_PER_SEC / x->limit;
+	s->ahead_ns = NN_HOLD_NS;
+	if (x->unheld_ns > x->now_ns + s->ahead_ns + own)
+		s->ahead_ns = x->unheld_ns - x->now_ns - own;
+	s->prepaid_bytes = x->wire_bytes;
+	s->depart_ns = x->next_ns;
+	s->limit_bytes_per_sec = x->limit;
+	s->flags |= NN_SOCK_HOLD;
+	/* If this event is lost, TCP's own timer tries again. */
+	bpf_ringbuf_output(&events, &event, sizeof(event), 0);
+	return true;
+}
+
+/* nn_closed tells that the program has closed the connection. The remaining
+ * data leaves when its time comes. */
+static __always_inline bool nn_closed(const struct bpf_sock_ops *ctx)
+{
+	return ctx->state != TCP_ESTABLISHED && ctx->state != TCP_CLOSE_WAIT;
+}
+
+/* TCP tries to transmit a deferred chunk: nn_held_waits tells whether the chunk
+ * still has to wait. */
+static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
+					  struct nn_socket *s,
+					  struct nn_transmit *x)
+{
+	__u64 turn, ahead = NN_IDLE_NS;
+
+	nn_path_walk(s, x, NN_ASK);
+	if (s->flags & NN_SOCK_NEWBORN) {
+		/* look again: others may have come since it was deferred */
+		s->due_ns = x->before_ns;
+		return x->before_ns > x->now_ns + NN_IDLE_NS;
+	}
+	/* A chunk whose departure time has come may leave ahead of its pay, as
+	 * far as the other chunks were ahead when it came, and further the
+	 * longer it waits. It may also leave before its time by half its wait,
+	 * because TCP tries again only after twice that wait. Other chunks
+	 * leave when the clock would soon be idle. Chunks that come late then
+	 * miss that time. In a crowd of connections that were closed at once
+	 * the late ones must find some time as well. */
+	turn = s->due_ns - (x->now_ns - s->held_ns) / 2;
+	if (x->now_ns > turn)
+		ahead = s->ahead_ns;
+	if (x->now_ns > s->due_ns &&
+	    (x->reserved_ns < NN_CROWD_NS || !nn_closed(ctx)))
+		ahead += x->now_ns - s->due_ns;
+	return x->unheld_ns > x->now_ns + ahead;
+}
+
+/* nn_held_sooner stores a sooner departure time of a deferred chunk if a limit
+ * on its path has been raised or lifted meanwhile. */
+static __always_inline void nn_held_sooner(struct nn_socket *s,
+					   struct nn_transmit *x)
+{
+	__u64 due;
+
+	nn_path_walk(s, x, NN_ASK);
+	due = x->before_ns - s->prepaid_bytes * NN_NSEC_PER_SEC / x->limit;
+	if (due < s->due_ns)
+		s->due_ns = due;
+}
+
+/* A deferred chunk leaves and uses up its reservation. */
+static __always_inline void nn_held_leaves(struct nn_socket *s,
+					   struct nn_transmit *x)
+{
+	__u64 wire_bytes = x->wire_bytes;
+
+	s->flags &= ~NN_SOCK_NEWBORN;
+	s->due_ns = 0;
+	x->wire_bytes = s->prepaid_bytes;
+	nn_path_walk(s, x, NN_REDEEM);
+	x->wire_bytes = wire_bytes;
+}
+
+#endif
