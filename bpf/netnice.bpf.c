@@ -11,6 +11,7 @@
 #include "meter.h"
 #include "mptcp.h"
 #include "option.h"
+#include "socket_record.h"
 #include "uring.h"
 #include "socket.h"
 

@@ -11,6 +11,7 @@
 #define NETNICE_URING_H
 
 #include "adopt.h"
+#include "socket_record.h"
 #include "uring_files.h"
 
 #define NN_URING_FILES (1U << 20)
