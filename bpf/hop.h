@@ -18,8 +18,9 @@
 #define NN_HOLD_NS 100000000ULL
 /* The same for a connection's first chunk: TCP would not try again sooner. */
 #define NN_HOLD_FIRST_NS 200000000ULL
-/* TCP's timer is never set further ahead than this. A chunk whose departure time
- * is more than half of it away is deferred instead, as TCP tries before. */
+/* TCP's timer is never set further ahead than this. A chunk whose departure
+ * time is more than half of it away is deferred instead, as TCP tries before.
+ */
 #define NN_TIMER_MAX_NS 2000000000ULL
 /* If the bytes that have left are paid within this time, the clock would soon
  * be idle. */
