@@ -10,6 +10,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -143,6 +144,20 @@ func plainUsage(cmd *cobra.Command) {
 	}
 }
 
+// socketFlag is the value of --socket, which is never empty.
+type socketFlag string
+
+func (p *socketFlag) String() string { return string(*p) }
+func (p *socketFlag) Type() string   { return "string" }
+
+func (p *socketFlag) Set(text string) error {
+	if text == "" {
+		return fmt.Errorf("a path is missing, such as %s", client.DefaultSocket)
+	}
+	*p = socketFlag(text)
+	return nil
+}
+
 // persistent adds the flags that every command takes.
 func (a *App) persistent(cmd *cobra.Command) {
 	socket := a.Getenv("NETNICE_SOCKET")
@@ -150,7 +165,8 @@ func (a *App) persistent(cmd *cobra.Command) {
 		socket = client.DefaultSocket
 	}
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&a.socket, "socket", socket, "unix `socket` of the daemon (also $NETNICE_SOCKET)")
+	a.socket = socket
+	flags.Var((*socketFlag)(&a.socket), "socket", "unix `socket` of the daemon (also $NETNICE_SOCKET)")
 	flags.Var(&a.units, "units", "print rates and volumes in bytes or bits")
 	_ = cmd.RegisterFlagCompletionFunc("units", cobra.FixedCompletions([]string{"bytes", "bits"}, cobra.ShellCompDirectiveNoFileComp))
 }

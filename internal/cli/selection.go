@@ -220,7 +220,7 @@ func programNames(list []identity.ProcessInfo) []string {
 // containersLike finds the containers whose names match a pattern, running or not.
 func (a *App) containersLike(pattern api.Subject) (*selection, error) {
 	if _, err := path.Match(pattern.ID, ""); err != nil {
-		return nil, fail("such as --container 'web-*'", "the pattern %q is not complete", pattern.ID)
+		return nil, fail("such as --container 'web-*'", "the pattern %q is not complete: \\[ stands for the character itself", pattern.ID)
 	}
 	list, err := a.System.Containers()
 	if err != nil {

@@ -15,9 +15,10 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// subjectFlags are the ways to name a subject.
+// subjectFlags are the ways to name a subject. Each value stands in it, so that a flag which is given twice is refused
+// like two different flags.
 type subjectFlags struct {
-	pid, user, cgroup, unit, container, group, link string
+	pid, user, cgroup, unit, container, group, link []string
 	host                                            bool
 	to                                              toFlags
 }
@@ -43,7 +44,7 @@ container:NAME, group:NAME, link:DEVICE, host, to:PREFIX[:PORT][@SUBJECT].`
 // add adds the flags and completes a subject in words.
 func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
 	f.addWho(a, cmd)
-	cmd.Flags().StringVar(&f.link, "link", "", "what leaves or comes by a network `device`")
+	cmd.Flags().StringArrayVar(&f.link, "link", nil, "what leaves or comes by a network `device`")
 	_ = cmd.RegisterFlagCompletionFunc("link", a.completeValue(api.KindLink))
 	f.to.add(cmd)
 }
@@ -51,13 +52,13 @@ func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
 // addWho is add without the flags of links and of parts of the traffic.
 func (f *subjectFlags) addWho(a *App, cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVarP(&f.pid, "pid", "p", "", "a `process` and its running descendants")
-	flags.StringVarP(&f.user, "user", "u", "", "a `user`, by name or id")
-	flags.StringVar(&f.cgroup, "cgroup", "", "a cgroup v2 by its `path`")
-	flags.StringVar(&f.unit, "unit", "", "a systemd `unit`")
-	flags.StringVar(&f.container, "container", "", "a `container`, by name or id; 'web-*' or all: each by itself")
+	flags.StringArrayVarP(&f.pid, "pid", "p", nil, "a `process` and its running descendants")
+	flags.StringArrayVarP(&f.user, "user", "u", nil, "a `user`, by name or id")
+	flags.StringArrayVar(&f.cgroup, "cgroup", nil, "a cgroup v2 by its `path`")
+	flags.StringArrayVar(&f.unit, "unit", nil, "a systemd `unit`")
+	flags.StringArrayVar(&f.container, "container", nil, "a `container`, by name or id; 'web-*' or all: each by itself")
 	flags.BoolVar(&f.host, "host", false, "the whole machine")
-	flags.StringVar(&f.group, "group", "", "processes that netnice fair has put together, by the group's `name`")
+	flags.StringArrayVar(&f.group, "group", nil, "processes that netnice fair has put together, by the group's `name`")
 	for _, kind := range []api.Kind{api.KindPID, api.KindUser, api.KindUnit, api.KindContainer, api.KindGroup} {
 		_ = cmd.RegisterFlagCompletionFunc(string(kind), a.completeValue(kind))
 	}
@@ -67,17 +68,22 @@ func (f *subjectFlags) addWho(a *App, cmd *cobra.Command) {
 // named reads the subjects that flags and words name, patterns too.
 func (f *subjectFlags) named(words []string) ([]api.Subject, error) {
 	var found []api.Subject
-	for _, s := range []api.Subject{
-		{Kind: api.KindPID, ID: f.pid},
-		{Kind: api.KindUser, ID: f.user},
-		{Kind: api.KindCgroup, ID: f.cgroup},
-		{Kind: api.KindUnit, ID: f.unit},
-		{Kind: api.KindContainer, ID: f.container},
-		{Kind: api.KindGroup, ID: f.group},
-		{Kind: api.KindLink, ID: f.link},
+	for _, flag := range []struct {
+		kind api.Kind
+		ids  []string
+	}{
+		{api.KindPID, f.pid},
+		{api.KindUser, f.user},
+		{api.KindCgroup, f.cgroup},
+		{api.KindUnit, f.unit},
+		{api.KindContainer, f.container},
+		{api.KindGroup, f.group},
+		{api.KindLink, f.link},
 	} {
-		if s.ID != "" {
-			found = append(found, s)
+		for _, id := range flag.ids {
+			if id != "" {
+				found = append(found, api.Subject{Kind: flag.kind, ID: id})
+			}
 		}
 	}
 	if f.host {

@@ -28,7 +28,7 @@ func newContainer(text string) (container, error) {
 		return "", fmt.Errorf("%q is no container's name", text)
 	}
 	if _, err := path.Match(text, ""); err != nil {
-		return "", fmt.Errorf("the pattern %q is not complete", text)
+		return "", fmt.Errorf("the pattern %q is not complete: \\[ stands for the character itself", text)
 	}
 	return container(text), nil
 }

@@ -104,7 +104,7 @@ func newProgram(text string) (program, error) {
 		return p, fmt.Errorf("the path %q is not absolute", text)
 	}
 	if _, err := path.Match(text, ""); err != nil {
-		return p, fmt.Errorf("the pattern %q is not complete", text)
+		return p, fmt.Errorf("the pattern %q is not complete: \\[ stands for the character itself", text)
 	}
 	return p, nil
 }
