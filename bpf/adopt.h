@@ -221,10 +221,7 @@ static __always_inline __u64 nn_static_rate(struct nn_socket *s, __u32 loopback,
 		if (!n || (loopback && !(n->flags & NN_NODE_LOOPBACK)))
 			continue;
 		for (__u32 d = NN_UP; d <= NN_TOTAL; d += NN_TOTAL - NN_UP) {
-			rate = nn_lower(n->limits[NN_OWNER_ADMIN][d]
-						.ceiling_bytes_per_sec,
-					n->limits[NN_OWNER_USER][d]
-						.ceiling_bytes_per_sec);
+			rate = nn_ceiling(n, s->path[i].node, d);
 			if (rate && n->static_sockets > 1 && !fixed)
 				rate /= n->static_sockets;
 			least = nn_lower(least, rate);

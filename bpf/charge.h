@@ -6,6 +6,7 @@
 #ifndef NETNICE_CHARGE_H
 #define NETNICE_CHARGE_H
 
+#include "ceiling.h"
 #include "hop.h"
 
 #define NN_SOCKET_BURST_NS 10000000ULL
@@ -70,16 +71,11 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 		if (n->kind == NN_NODE_LINK && nn_line_adds(n))
 			nn_line_on(x, index);
 		for (__u32 d = NN_UP; d <= NN_TOTAL; d += NN_TOTAL - NN_UP) {
-			struct nn_limit *admin = &n->limits[NN_OWNER_ADMIN][d];
-			struct nn_limit *user = &n->limits[NN_OWNER_USER][d];
-			__u64 rate = nn_lower(admin->ceiling_bytes_per_sec,
-					      user->ceiling_bytes_per_sec);
-			__u64 burst =
-				nn_lower(admin->burst_bytes, user->burst_bytes);
+			__u64 rate = nn_ceiling(n, index, d);
 
 			if (!rate)
 				continue;
-			nn_hop_charge(x, index, d, rate, burst);
+			nn_hop_charge(x, index, d, rate, nn_burst(n, d));
 			/* a chunk comes to the modem at once, and stands in its
 			 * queue */
 			if (n->kind == NN_NODE_LINK)
@@ -114,7 +110,7 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 		if (left > x->unheld_ns)
 			x->unheld_ns = left;
 		at += x->wire_bytes * NN_NSEC_PER_SEC / rate;
-		if (mode == NN_CHARGE || mode == NN_RESERVE) {
+		if (x->mode == NN_CHARGE || x->mode == NN_RESERVE) {
 			if (!x->empty && !(s->flags & NN_SOCK_PHASED))
 				at += nn_phase_ns(s, rate);
 			s->rate_clock_ns = at;

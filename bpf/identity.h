@@ -56,14 +56,6 @@ static __always_inline void nn_socket_assign(struct nn_socket *s,
 	nn_linked(s);
 }
 
-/* The lower of two ceilings; 0 = none. */
-static __always_inline __u64 nn_lower(__u64 a, __u64 b)
-{
-	if (!a)
-		return b;
-	return b && b < a ? b : a;
-}
-
 /* nn_socket_nobodys tells that a node limits the socket, which can be the host
  * only, and that its owner is unknown. Such a socket is older than netnice and
  * in no process's file table. */

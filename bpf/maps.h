@@ -6,8 +6,8 @@
 
 #include "types.h"
 
-/* Nodes by index. The user side writes; adopt_tasks sets parents. 256 bytes
- * each, 4 MB: they are allocated once so that the hot path needs no hash. */
+/* Nodes by index. The user side writes; adopt_tasks sets parents. 408 bytes
+ * each, 6.4 MB: they are allocated once so that the hot path needs no hash. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, NN_MAX_NODES);

@@ -43,10 +43,10 @@ __noinline int nn_meter_turn(__u32 node, __u32 direction, __u64 rate,
 	return again;
 }
 
-static __always_inline void nn_meter_charge(const struct nn_node *n, __u32 node,
+static __always_inline void nn_meter_charge(struct nn_node *n, __u32 node,
 					    __u32 direction, __u64 bytes)
 {
-	__u64 rate = nn_ceiling(n, direction);
+	__u64 rate = nn_ceiling(n, node, direction);
 
 	if (!rate)
 		return;

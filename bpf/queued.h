@@ -15,15 +15,6 @@
 /* Or so many packets, which of a low limit are more. */
 #define NN_QUEUED_AHEAD_PACKETS 8
 
-/* The lower of a node's ceilings in one direction, 0 = none. */
-static __always_inline __u64 nn_ceiling(const struct nn_node *n,
-					__u32 direction)
-{
-	return nn_lower(
-		n->limits[NN_OWNER_ADMIN][direction].ceiling_bytes_per_sec,
-		n->limits[NN_OWNER_USER][direction].ceiling_bytes_per_sec);
-}
-
 /* May packets of that size leave, given a limit? paid_ns: when what left before
  * is paid for. */
 static __always_inline bool nn_queued_leaves(__u64 *paid_ns, __u64 now_ns,
@@ -48,16 +39,13 @@ static __always_inline void nn_queued_charge(struct nn_transmit *x,
 					     struct nn_node *n, __u32 node,
 					     __u32 direction)
 {
-	struct nn_limit *admin = &n->limits[NN_OWNER_ADMIN][direction];
-	struct nn_limit *user = &n->limits[NN_OWNER_USER][direction];
-	__u64 rate = nn_ceiling(n, direction);
+	__u64 rate = nn_ceiling(n, node, direction);
 
 	if (!rate)
 		return;
 	if (nn_line_adds(n))
 		nn_line_on(x, node);
-	nn_hop_charge(x, node, direction, rate,
-		      nn_lower(admin->burst_bytes, user->burst_bytes));
+	nn_hop_charge(x, node, direction, rate, nn_burst(n, direction));
 	nn_line_off(x);
 }
 

@@ -18,10 +18,43 @@
 
 #define NN_SEND_USED_NS 100000000ULL
 
-/* The lower of the ceilings of a node on what is sent, 0 = none. */
-static __always_inline __u64 nn_outbound_rate(const struct nn_node *n)
+/* The lower of the ceilings of a node on what is sent, 0 = none. Not static,
+ * for its stack would come on top of the caller's. */
+__noinline __u64 nn_outbound_rate(__u32 node, __u32 generation)
 {
-	return nn_lower(nn_ceiling(n, NN_UP), nn_ceiling(n, NN_TOTAL));
+	struct nn_node *n = nn_node_get(node, generation);
+
+	if (!n)
+		return 0;
+	return nn_lower(nn_ceiling(n, node, NN_UP),
+			nn_ceiling(n, node, NN_TOTAL));
+}
+
+/* Has a ceiling of the node on what is sent lapsed? Not static, as above. */
+__noinline int nn_outbound_lapsed(__u32 node, __u32 generation)
+{
+	struct nn_node *n = nn_node_get(node, generation);
+	__u64 boottime_ns;
+
+	if (!n || !(n->flags & NN_NODE_LAPSES))
+		return 0;
+	boottime_ns = bpf_ktime_get_boot_ns();
+	return nn_lapsed_in(n, NN_UP, boottime_ns,
+			    nn_clock_bytes(node, NN_UP)) ||
+	       nn_lapsed_in(n, NN_TOTAL, boottime_ns,
+			    nn_clock_bytes(node, NN_TOTAL));
+}
+
+/* Then the queue has the rate of before, until the user side sets another. */
+static __always_inline bool nn_any_lapsed(const struct nn_socket *s)
+{
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		if (!s->path[i].node)
+			break;
+		if (nn_outbound_lapsed(s->path[i].node, s->path[i].generation))
+			return true;
+	}
+	return false;
 }
 
 /* The next node on the path that limits what is sent, from a hop on. */
@@ -30,16 +63,12 @@ static __always_inline __u32 nn_outbound_next(const struct nn_socket *s,
 					      __u64 *rate)
 {
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
-		struct nn_node *n;
-
 		if (!s->path[i].node)
 			break;
 		if (i < from)
 			continue;
-		n = nn_node_get(s->path[i].node, s->path[i].generation);
-		if (!n)
-			continue;
-		*rate = nn_outbound_rate(n);
+		*rate = nn_outbound_rate(s->path[i].node,
+					 s->path[i].generation);
 		if (!*rate)
 			continue;
 		*at = i;
@@ -258,6 +287,8 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 	now_ns = bpf_ktime_get_ns();
 	x.now_ns = now_ns;
 	x.wire_bytes = bytes;
+	if (nn_any_lapsed(s))
+		return nn_send_classless(s, &x);
 	if (!q || !d || !f || !policy) {
 		nn_send_fault(d ? NN_SEND_FAULT_CLASS : NN_SEND_FAULT_DEVICE);
 		return nn_send_classless(s, &x);
@@ -334,7 +365,7 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 	__sync_fetch_and_add(&l->left_bytes, bytes);
 	if (!nn_queued_leaves(&l->paid_ns, x.now_ns,
 			      bytes / (segments ? segments : 1),
-			      nn_outbound_rate(n))) {
+			      nn_outbound_rate(at.node, n->generation))) {
 		__sync_fetch_and_add(&f->dropped, 1);
 		return false;
 	}

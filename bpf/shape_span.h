@@ -6,6 +6,28 @@
 #include "queued.h"
 #include "shape_maps.h"
 
+static __always_inline struct nn_inflow *nn_inflow(__u32 node)
+{
+	return bpf_map_lookup_elem(&inflows, &node);
+}
+
+/* The ceiling of a node on what comes in, which has no clock that counts. */
+static __always_inline __u64 nn_ceiling_down(struct nn_node *n, __u32 node)
+{
+	struct nn_limit *admin = &n->limits[NN_OWNER_ADMIN][NN_DOWN];
+	struct nn_limit *user = &n->limits[NN_OWNER_USER][NN_DOWN];
+	__u64 boottime_ns, bytes;
+	struct nn_inflow *f;
+
+	if (!(n->flags & NN_NODE_LAPSES))
+		return nn_ceiling(n, node, NN_DOWN);
+	f = nn_inflow(node);
+	bytes = f ? f->bytes : 0;
+	boottime_ns = bpf_ktime_get_boot_ns();
+	return nn_lower(nn_limit_ceiling(admin, boottime_ns, bytes),
+			nn_limit_ceiling(user, boottime_ns, bytes));
+}
+
 /* The ceiling of a node on what comes in, alone or with what is sent; 0 = none.
  */
 static __always_inline __u64 nn_inbound_rate(const struct nn_hop *hop)
@@ -15,15 +37,10 @@ static __always_inline __u64 nn_inbound_rate(const struct nn_hop *hop)
 
 	if (!n)
 		return 0;
-	down = nn_ceiling(n, NN_DOWN);
+	down = nn_ceiling_down(n, hop->node);
 	if (n->flags & NN_NODE_METER_OFF)
 		return down;
-	return nn_lower(down, nn_ceiling(n, NN_TOTAL));
-}
-
-static __always_inline struct nn_inflow *nn_inflow(__u32 node)
-{
-	return bpf_map_lookup_elem(&inflows, &node);
+	return nn_lower(down, nn_ceiling(n, hop->node, NN_TOTAL));
 }
 
 static __always_inline __u32 nn_span_now(__u64 now_ns)

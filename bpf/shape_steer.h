@@ -12,44 +12,11 @@
 
 #include "shape_datagram.h"
 #include "shape_for.h"
+#include "shape_lapse.h"
 #include "shape_other.h"
 
 #define PACKET_OTHERHOST 3
 #define PACKET_LOOPBACK	 5
-
-/* nn_total_charge charges ingress to a limit on both directions. It returns
- * false if the packet is too far ahead of that limit's clock. */
-static __always_inline bool nn_total_charge(const struct nn_hop *hop,
-					    struct nn_inflow *f, __u64 bytes,
-					    __u32 segments, bool aside)
-{
-	struct nn_node *n = nn_node_get(hop->node, hop->generation);
-	__u64 now_ns = bpf_ktime_get_ns();
-	struct nn_transmit *x;
-	__u32 zero = 0;
-
-	if (!n || n->flags & NN_NODE_METER_OFF || !nn_ceiling(n, NN_TOTAL))
-		return true;
-	if (!aside && !nn_queued_leaves(&f->paid_ns, now_ns, 0, 0)) {
-		__sync_fetch_and_add(&f->policed, 1);
-		return false;
-	}
-	x = bpf_map_lookup_elem(&scratch, &zero);
-	if (!x)
-		return true;
-	__builtin_memset(x, 0, sizeof(*x));
-	x->now_ns = now_ns;
-	x->wire_bytes = bytes;
-	x->segments = nn_counted(segments);
-	x->limit = NN_UNLIMITED;
-	x->weight = NN_WEIGHT_DEFAULT;
-	x->mode = NN_CHARGE;
-	x->empty = 1;
-	x->apart = NN_APART_INFLOW;
-	nn_queued_charge(x, n, hop->node, NN_TOTAL);
-	f->paid_ns = x->next_ns;
-	return true;
-}
 
 /* The next node on the path that limits what comes in, from a hop on. */
 static __always_inline __u32 nn_inbound_next(const struct nn_whose *path,
@@ -58,7 +25,9 @@ static __always_inline __u32 nn_inbound_next(const struct nn_whose *path,
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		if (!path->hops[i].node)
 			break;
-		if (i < from || !nn_inbound_rate(&path->hops[i]))
+		if (i < from || !nn_inbound_rate(&path->hops[i]) ||
+		    nn_inbound_lapsed(path->hops[i].node,
+				      path->hops[i].generation))
 			continue;
 		*at = i;
 		return path->hops[i].node;
@@ -144,7 +113,7 @@ __noinline int nn_fits(struct nn_inflow *f, __u32 node, __u64 bytes,
 	n = bpf_map_lookup_elem(&nodes, &node);
 	if (!n)
 		return 1;
-	rate = nn_ceiling(n, NN_DOWN);
+	rate = nn_ceiling_down(n, node);
 	due = bpf_map_lookup_elem(&queue_rates, &node);
 	if (due)
 		rate = nn_lower(rate, *due);
@@ -224,21 +193,24 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 	}
 	dropped = path.hops[0].node & NN_KEPT_DROPPED;
 	path.hops[0].node &= ~NN_KEPT_DROPPED;
+	key.netns = nn_packet_netns(skb);
+	key.ifindex = skb->ifindex;
+	d = bpf_map_lookup_elem(&devices, &key);
+	bare = d && d->flags & NN_DEVICE_BARE;
+	bytes = nn_packet_bytes(skb, &p, bare ? 0 : ETH_HLEN, &segments);
+	if (!dropped && nn_any_lapsed(&path) &&
+	    !nn_lapsed_all_pass(&path, bytes, segments))
+		return TC_ACT_SHOT;
 	node = nn_inbound_next(&path, 0, &hop);
 	if (!node) /* the socket may be one that was forgotten: see nn_path_of
 		    */
 		return dropped ? TC_ACT_SHOT : TC_ACT_UNSPEC;
-	key.netns = nn_packet_netns(skb);
-	key.ifindex = skb->ifindex;
-	d = bpf_map_lookup_elem(&devices, &key);
 	f = nn_inflow(node);
 	if (!q || !d || !f) {
 		nn_shape_fault(d ? NN_SHAPE_FAULT_CLASS
 				 : NN_SHAPE_FAULT_DEVICE);
 		return TC_ACT_UNSPEC;
 	}
-	bare = d->flags & NN_DEVICE_BARE;
-	bytes = nn_packet_bytes(skb, &p, bare ? 0 : ETH_HLEN, &segments);
 	if (nn_packet_empty(&p, bytes)) {
 		nn_aside(&path, bytes);
 		return TC_ACT_UNSPEC;
@@ -279,25 +251,6 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	if (q && q->ports_known && nn_packet_free(skb))
 		return TC_ACT_UNSPEC;
 	return nn_shape_arrives(skb, q);
-}
-
-/* False: it is dropped. */
-static __always_inline bool nn_left_queue(const struct nn_hop *hop, __u64 bytes,
-					  __u32 segments)
-{
-	struct nn_inflow *f = nn_inflow(hop->node);
-	struct nn_span_count *c;
-
-	if (!f)
-		return true;
-	if (!nn_total_charge(hop, f, bytes, segments, false))
-		return false;
-	__sync_fetch_and_add(&f->bytes, bytes);
-	__sync_fetch_and_add(&f->packets, segments);
-	__sync_fetch_and_add(&f->link_bytes, bytes + ETH_HLEN * segments);
-	c = nn_span_count(f, nn_span_now(bpf_ktime_get_ns()));
-	__sync_fetch_and_add(&c->bytes, bytes);
-	return true;
 }
 
 /* nn_marked_slot returns the slot that a packet of netnice carries. No other

@@ -131,12 +131,13 @@ struct nn_inflow {
 	__u32 long_us;	  /* how long it was then */
 	__u32 long_rests; /* it did not shrink, so nothing is done for now */
 	__u32 pad;
-	__u64 paid_ns; /* when a total's clock is paid for what has left */
-	__u64 policed; /* packets dropped: too far ahead of it */
-	__u64 refused; /* packets dropped before the queue: see nn_fits */
+	__u64 paid_ns;	 /* when a total's clock is paid for what has left */
+	__u64 lapsed_ns; /* when a lapsed ceiling is paid for: shape_lapse.h */
+	__u64 policed;	 /* packets dropped: too far ahead of it */
+	__u64 refused;	 /* packets dropped before the queue: see nn_fits */
 	struct nn_span_count recent[NN_RECENT];
 };
-_Static_assert(sizeof(struct nn_inflow) == 104 + NN_RECENT * 56, "nn_inflow");
+_Static_assert(sizeof(struct nn_inflow) == 112 + NN_RECENT * 56, "nn_inflow");
 
 /* nn_queued is what a packet carries in skb->cb while it waits. The kernel
  * leaves that alone from the queue on to the other end of the pair. */

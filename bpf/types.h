@@ -114,18 +114,25 @@ enum nn_node_flags {
 				      * destination.h */
 	NN_NODE_STORED = 1 << 6,     /* pooled for its parent's peers */
 	NN_NODE_NOTES = 1 << 7,	     /* peers' addresses are recorded */
+	NN_NODE_LAPSES = 1 << 8,     /* some ceiling changes by itself */
 };
 
 /* nn_limit is one owner's limit for one direction of a node. */
 struct nn_limit {
 	__u64 ceiling_bytes_per_sec; /* 0 = none */
-	__u64 min_bytes_per_sec;     /* guarantee, 0 = none; up and down, of the
-					admin */
-	__u64 burst_bytes;	     /* unused credit that may be made up for */
-	__u32 weight;		     /* share of the rest, 0 = the node's */
+	/* The ceiling lapses at a time, or once the node has had so many bytes
+	 * in this direction, as its clock counts them; 0 = never. It is
+	 * lapsed_bytes_per_sec from then on, 0 = none. */
+	__u64 lapse_boottime_ns;
+	__u64 lapse_bytes;
+	__u64 lapsed_bytes_per_sec;
+	__u64 min_bytes_per_sec; /* guarantee, 0 = none; up and down, of the
+				    admin */
+	__u64 burst_bytes;	 /* unused credit that may be made up for */
+	__u32 weight;		 /* share of the rest, 0 = the node's */
 	__u32 priority;
 };
-_Static_assert(sizeof(struct nn_limit) == 32, "nn_limit");
+_Static_assert(sizeof(struct nn_limit) == 56, "nn_limit");
 
 struct nn_node {
 	__u32 kind;
@@ -151,7 +158,7 @@ struct nn_node {
 	__u64 slice_ns;	 /* of that link's time, as was asked for */
 	struct nn_limit limits[NN_OWNERS][NN_DIRECTIONS];
 };
-_Static_assert(sizeof(struct nn_node) == 72 + 6 * 32, "nn_node");
+_Static_assert(sizeof(struct nn_node) == 72 + 6 * 56, "nn_node");
 
 struct nn_clock_key {
 	__u32 node;

@@ -200,6 +200,9 @@ type netniceNnHop struct {
 type netniceNnLimit struct {
 	_                  structs.HostLayout
 	CeilingBytesPerSec uint64
+	LapseBoottimeNs    uint64
+	LapseBytes         uint64
+	LapsedBytesPerSec  uint64
 	MinBytesPerSec     uint64
 	BurstBytes         uint64
 	Weight             uint32
@@ -251,6 +254,7 @@ const (
 	netniceNnNodeFlagsNN_NODE_EACH       netniceNnNodeFlags = 32
 	netniceNnNodeFlagsNN_NODE_STORED     netniceNnNodeFlags = 64
 	netniceNnNodeFlagsNN_NODE_NOTES      netniceNnNodeFlags = 128
+	netniceNnNodeFlagsNN_NODE_LAPSES     netniceNnNodeFlags = 256
 )
 
 type netniceNnNodeKind uint32

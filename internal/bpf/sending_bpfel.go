@@ -193,6 +193,9 @@ type sendingNnNode struct {
 	Limits          [2][3]struct {
 		_                  structs.HostLayout
 		CeilingBytesPerSec uint64
+		LapseBoottimeNs    uint64
+		LapseBytes         uint64
+		LapsedBytesPerSec  uint64
 		MinBytesPerSec     uint64
 		BurstBytes         uint64
 		Weight             uint32

@@ -160,6 +160,7 @@ type shapingNnInflow struct {
 	LongRests  uint32
 	Pad        uint32
 	PaidNs     uint64
+	LapsedNs   uint64
 	Policed    uint64
 	Refused    uint64
 	Recent     [4]struct {
@@ -226,6 +227,9 @@ type shapingNnNode struct {
 	Limits          [2][3]struct {
 		_                  structs.HostLayout
 		CeilingBytesPerSec uint64
+		LapseBoottimeNs    uint64
+		LapseBytes         uint64
+		LapsedBytesPerSec  uint64
 		MinBytesPerSec     uint64
 		BurstBytes         uint64
 		Weight             uint32

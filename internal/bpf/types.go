@@ -55,6 +55,7 @@ const (
 	NodeOwn      = uint32(netniceNnNodeFlagsNN_NODE_OWN)
 	NodeEach     = uint32(netniceNnNodeFlagsNN_NODE_EACH)
 	NodeNotes    = uint32(netniceNnNodeFlagsNN_NODE_NOTES)
+	NodeLapses   = uint32(netniceNnNodeFlagsNN_NODE_LAPSES)
 	NodeStored   = uint32(netniceNnNodeFlagsNN_NODE_STORED)
 
 	NodeSliceOnly = uint32(netniceNnNodeFlagsNN_NODE_SLICE_ONLY)

@@ -51,7 +51,22 @@ const (
 type Ceiling struct {
 	BytesPerSec uint64 // rate in bytes of IP packets; 0 = none
 	BurstNS     uint64 // unused time that may be made up for; 0 = default
+	Lapse       Lapse  // for a ceiling that changes by itself
 }
+
+// Lapse is the moment at which a ceiling gives way to another one. The kernel side changes it at that moment, also
+// while no daemon runs. Nodes reports the lapse as long as no SetNode follows.
+type Lapse struct {
+	BoottimeNS  uint64 // on CLOCK_BOOTTIME, which counts suspended time; 0 = at no time
+	Bytes       uint64 // once NodeStats counts so many bytes in this direction; 0 = at no number
+	BytesPerSec uint64 // the ceiling from then on; 0 = none
+}
+
+// Set reports whether there is a moment.
+func (l Lapse) Set() bool { return l.BoottimeNS != 0 || l.Bytes != 0 }
+
+// Uncapped is the ceiling, in bytes per second, of a node that is only counted until its lapse.
+const Uncapped = 1 << 40
 
 // Direction indexes NodeSpec.Ceilings.
 type Direction int

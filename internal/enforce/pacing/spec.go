@@ -48,8 +48,19 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 	}
 	for o := range spec.Ceilings {
 		for d, c := range spec.Ceilings[o] {
-			n.Limits[o][d].CeilingBytesPerSec = c.BytesPerSec
-			n.Limits[o][d].BurstBytes = burstBytes(c)
+			l := &n.Limits[o][d]
+			l.CeilingBytesPerSec, l.BurstBytes = c.BytesPerSec, burstBytes(c.BytesPerSec, c.BurstNS)
+			if !c.Lapse.Set() {
+				continue
+			}
+			n.Flags |= bpf.NodeLapses
+			l.LapseBoottimeNs, l.LapseBytes, l.LapsedBytesPerSec = c.Lapse.BoottimeNS, c.Lapse.Bytes, c.Lapse.BytesPerSec
+			if l.CeilingBytesPerSec == 0 {
+				l.CeilingBytesPerSec, l.BurstBytes = enforce.Uncapped, uint64(1<<33)
+			}
+			if after := burstBytes(c.Lapse.BytesPerSec, c.BurstNS); after != 0 {
+				l.BurstBytes = min(l.BurstBytes, after)
+			}
 		}
 	}
 	return n
@@ -57,16 +68,15 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 
 // burstBytes returns the credit of a ceiling's burst time. It is at least one packet, and at most what the
 // datapath's arithmetic can hold in 64 bits.
-func burstBytes(c enforce.Ceiling) uint64 {
-	if c.BytesPerSec == 0 {
+func burstBytes(bytesPerSec, ns uint64) uint64 {
+	if bytesPerSec == 0 {
 		return 0
 	}
-	ns := c.BurstNS
 	if ns == 0 {
 		ns = DefaultBurstNS
 	}
 	const most = 1 << 33
-	bytes := float64(c.BytesPerSec) * float64(ns) / 1e9
+	bytes := float64(bytesPerSec) * float64(ns) / 1e9
 	switch {
 	case bytes < 1500:
 		return 1500
@@ -107,6 +117,7 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 			s.Ceilings[o][d] = enforce.Ceiling{
 				BytesPerSec: l.CeilingBytesPerSec,
 				BurstNS:     uint64(float64(l.BurstBytes) / float64(l.CeilingBytesPerSec) * 1e9),
+				Lapse:       enforce.Lapse{BoottimeNS: l.LapseBoottimeNs, Bytes: l.LapseBytes, BytesPerSec: l.LapsedBytesPerSec},
 			}
 		}
 	}

@@ -1,0 +1,93 @@
+package shaping
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// bootTime returns the time on the clock of a lapse, so much later than now.
+func bootTime(t *testing.T, after time.Duration) uint64 {
+	t.Helper()
+	var now unix.Timespec
+	must(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &now))
+	return uint64(now.Nano() + after.Nanoseconds())
+}
+
+// A ceiling changes by itself, at a time or after a number of bytes, while no daemon looks after it.
+func TestLapse(t *testing.T) {
+	const before = 2e6
+	type traffic struct {
+		direction enforce.Direction
+		start     func(*testing.T, *testutil.NetNS) *atomic.Int64
+		// part is how much of the new ceiling it uses at least. Received TCP has no queue until a daemon gives it
+		// one, and loses what comes too early. Its windows stay those of the ceiling before, too.
+		part float64
+		// each is how often its bytes are charged. This process sends and receives it.
+		each float64
+	}
+	sendTCP := func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return tcpFlood(t, far, theirs4, 0) }
+	sendUDP := func(t *testing.T, far *testutil.NetNS) *atomic.Int64 {
+		to, n := sink(t, far, theirs6)
+		flood(t, to, 1000, 20e6)
+		return n
+	}
+	receiveTCP := func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return stream(t, far, ours6) }
+	receiveUDP := func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return datagrams(t, far, ours4, 20e6) }
+	for name, x := range testutil.SubsetOf(map[string]traffic{
+		"TCP sent":              {enforce.Up, sendTCP, 0.9, 1},
+		"UDP sent":              {enforce.Up, sendUDP, 0.9, 1},
+		"TCP received":          {enforce.Down, receiveTCP, 0.1, 1},
+		"UDP received":          {enforce.Down, receiveUDP, 0.9, 1},
+		"TCP sent, of a total":  {enforce.Total, sendTCP, 0.9, 1},
+		"UDP received, of both": {enforce.Total, receiveUDP, 0.9, 2},
+	}, "TCP sent", "UDP received") {
+		for _, by := range testutil.Subset([]string{"bytes", "time"}, 1) {
+			for _, after := range testutil.Subset([]float64{5e5, 6e6, 0}, 1) {
+				t.Run(fmt.Sprintf("%s, then %.0f, by %s", name, after, by), func(t *testing.T) {
+					far := elsewhere(t)
+					k := opened(t)
+					defer func() { must(t, Down(options())) }()
+					spec := enforce.NodeSpec{ID: 7, Kind: enforce.KindTree, Subject: sending(0).Subject}
+					c := &spec.Ceilings[enforce.OwnerAdmin][x.direction]
+					c.BytesPerSec = before
+					must(t, k.SetNode(spec))
+					n := x.start(t, far)
+					time.Sleep(time.Second)
+					must(t, k.Maintain())
+					c.Lapse.BytesPerSec = uint64(after)
+					if by == "time" {
+						c.Lapse.BoottimeNS = bootTime(t, 800*time.Millisecond)
+					} else {
+						s := look(t, k, spec.ID)
+						c.Lapse.Bytes = before*8/10 + map[enforce.Direction]uint64{
+							enforce.Up: s.Bytes, enforce.Down: s.Down.Bytes, enforce.Total: s.TotalBytes,
+						}[x.direction]
+					}
+					must(t, k.SetNode(spec))
+					must(t, k.Close())
+					still := x.each * rate(n, 500*time.Millisecond)
+					time.Sleep(700 * time.Millisecond) // what was in a queue has left
+					then := x.each * rate(n, 2*time.Second)
+					t.Logf("%.2f MB/s before the lapse, %.2f after it", still/1e6, then/1e6)
+					if still > before*1.03 || still < before*0.8 {
+						t.Errorf("%.0f bytes/s before the lapse, want %.0f", still, before)
+					}
+					least, most := x.part*after, 1.03*after
+					if after == 0 {
+						least, most = 4*before, 1e9
+					}
+					if then > most || then < least {
+						t.Errorf("%.0f bytes/s after the lapse, want %.0f", then, after)
+					}
+				})
+			}
+		}
+	}
+}
