@@ -26,11 +26,12 @@ func rules() []rule {
 	kernel := []string{module + "internal/bpf", "github.com/cilium/ebpf", "github.com/vishvananda"}
 	return []rule{
 		{folder: "api", only: []string{}, why: "clients in other programs import it"},
+		{folder: "internal/limit", only: []string{module + "api", module + "internal/enforce", module + "internal/units"}, why: "what is wanted knows no subject, and nothing that is in force"},
 		{folder: "client", only: []string{module + "api"}, why: "it only talks to the daemon"},
 		{folder: "cmd/netnice", only: []string{module + "internal/cli"}, why: "main calls the CLI and nothing else"},
 		{folder: "internal/units", only: []string{}, why: "text to numbers, no more"},
 		{folder: "internal/daemon", never: kernel, why: "decisions make no kernel calls: enforce.Kernel does"},
-		{folder: "internal/rules", only: []string{module + "internal/units", "github.com/pelletier/go-toml/v2", "github.com/pelletier/go-toml/v2/unstable", "golang.org/x/sys/unix"}, why: "text to rules, and rules to matches"},
+		{folder: "internal/rules", only: []string{module + "internal/limit", module + "internal/units", "github.com/pelletier/go-toml/v2", "github.com/pelletier/go-toml/v2/unstable", "golang.org/x/sys/unix"}, why: "text to rules, and rules to matches"},
 		{folder: "internal/apiserver", never: kernel, why: "handlers know their backend only"},
 		{folder: "internal/auth", never: kernel, why: "rights follow from credentials"},
 		{folder: "internal/bpf", never: []string{module + "internal/daemon", module + "internal/cli", module + "api"}, why: "the kernel object knows nobody above it"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/shell"
 )
 
@@ -205,12 +206,9 @@ func Command(act Action, s api.Subject, w api.Wish) string {
 	if act == Remove {
 		return strings.Join(words, " ")
 	}
-	for _, d := range []struct {
-		flag string
-		rate *uint64
-	}{{"--up", w.UpBytesPerSec}, {"--down", w.DownBytesPerSec}, {"--total", w.TotalBytesPerSec}, {"--min", w.MinBytesPerSec}, {"--min-down", w.MinDownBytesPerSec}} {
-		if d.rate != nil {
-			words = append(words, d.flag, RateText(*d.rate))
+	for _, r := range limit.Rates {
+		if rate := r.Asked(&w); rate != nil {
+			words = append(words, "--"+r.Name, RateText(*rate))
 		}
 	}
 	if r := w.Reserve; r != nil {

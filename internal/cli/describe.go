@@ -10,14 +10,14 @@ import (
 	"unicode"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/units"
 )
 
 const (
-	defaultWeight    = 100 // this weight is not printed
 	backgroundWeight = 1
 	// interactiveWeight is the highest weight.
-	interactiveWeight = 10000
+	interactiveWeight = limit.MaxWeight
 	onePercent        = 10_000 // millionths
 )
 
@@ -126,7 +126,7 @@ func (a *App) properties(n *api.Node) (parts []string) {
 		parts = append(parts, lineText(n.Line))
 	}
 	switch n.Weight {
-	case 0, defaultWeight:
+	case 0, limit.DefaultWeight:
 	case backgroundWeight:
 		parts = append(parts, "in the background")
 	case interactiveWeight:

@@ -22,6 +22,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/inetd"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 func (a *App) inetd() *cobra.Command {
@@ -182,7 +183,7 @@ func (a *App) inetdSession() *cobra.Command {
 func (a *App) limitSession(ctx context.Context, rate uint64) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	weight := uint32(defaultWeight)
+	weight := uint32(limit.DefaultWeight)
 	request := api.SetRequest{Subject: pidSubject(os.Getpid()), Wish: api.Wish{Weight: &weight}}
 	if rate != 0 {
 		request.Wish.TotalBytesPerSec = &rate

@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -164,7 +165,7 @@ func weightNotes(list []*rules.Rule) []api.RuleProblem {
 		if r.Share == rules.ShareAll && !r.Destined() && (isRate(l.UpBytesPerSec) || isRate(l.DownBytesPerSec) || isRate(l.TotalBytesPerSec)) {
 			return nil
 		}
-		if first == nil && (l.Weight != 0 && l.Weight != defaultWeight || l.MinBytesPerSec != 0 || l.MinDownBytesPerSec != 0) {
+		if first == nil && (l.Weight != 0 && l.Weight != limit.DefaultWeight || l.MinBytesPerSec != 0 || l.MinDownBytesPerSec != 0) {
 			first = r
 		}
 	}

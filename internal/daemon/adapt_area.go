@@ -231,7 +231,7 @@ func (d *Daemon) limitOn(s api.Subject) (id uint32, ok bool) {
 // limiting is limitOn for the node itself, nil if there is none. The caller holds d.mu.
 func (d *Daemon) limiting(s api.Subject) *node {
 	for _, n := range d.nodes {
-		if n.res.Subject == s && n.wishes[enforce.OwnerAdmin].Up != 0 {
+		if n.res.Subject == s && n.requested[enforce.OwnerAdmin].Up != 0 {
 			return n
 		}
 	}

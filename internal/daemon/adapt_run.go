@@ -219,7 +219,7 @@ func (t *adaptTraffic) find() error {
 	if n == nil {
 		return errLifted
 	}
-	t.id, t.saved, t.savedAt = n.id, n.wishes[enforce.OwnerAdmin].Up, time.Now()
+	t.id, t.saved, t.savedAt = n.id, n.requested[enforce.OwnerAdmin].Up, time.Now()
 	return nil
 }
 
@@ -238,13 +238,13 @@ func (t *adaptTraffic) SetRate(bytesPerSec uint64) error {
 	t.d.mu.Lock()
 	defer t.d.mu.Unlock()
 	n := t.d.nodes[t.id]
-	if n == nil || n.res.Subject != t.a.subject() || n.wishes[enforce.OwnerAdmin].Up == 0 {
+	if n == nil || n.res.Subject != t.a.subject() || n.requested[enforce.OwnerAdmin].Up == 0 {
 		return errLifted
 	}
 	if t.d.isDown {
 		return nil
 	}
-	n.wishes[enforce.OwnerAdmin].Up = bytesPerSec
+	n.requested[enforce.OwnerAdmin].Up = bytesPerSec
 	if err := t.d.apply(n); err != nil {
 		return err
 	}

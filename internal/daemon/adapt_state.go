@@ -8,6 +8,7 @@ import (
 
 	"github.com/netnice/netnice/internal/adapt"
 	"github.com/netnice/netnice/internal/destination"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -132,7 +133,7 @@ func (h *adaptHow) check() error {
 	for _, rate := range []*uint64{&h.Start, &h.Least, &h.Most} {
 		*rate = min(*rate, units.MaxRate)
 	}
-	if h.SharePPM == 0 || h.SharePPM > wholePPM {
+	if h.SharePPM == 0 || h.SharePPM > limit.WholePPM {
 		return fmt.Errorf("a share of %d millionths is out of range", h.SharePPM)
 	}
 	if h.BacklogNS != 0 && (h.BacklogNS < adaptBacklogLeast || h.BacklogNS > adaptBacklogMost) {

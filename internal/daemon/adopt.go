@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // adopt reconciles the state file with the limits in force when the daemon starts. Limits that are in both are kept.
@@ -55,7 +56,7 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 				continue
 			}
 			if !n.isEach() { // only the record has its destination, and the limit in force its rate
-				n.wishes = d.wishesOf(inForce[i])
+				n.requested = d.requestedOf(inForce[i])
 			}
 		}
 		n.id, n.applied = inForce[i].ID, true
@@ -84,7 +85,7 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 	for _, n := range lost {
 		if doubtful {
 			d.log.Warn("a limit of the damaged file is not in force, and is not set again: it may have been lifted", "subject", n.res.Subject.String(),
-				"up", n.wishes[enforce.OwnerAdmin].Up, "down", n.wishes[enforce.OwnerAdmin].Down, "total", n.wishes[enforce.OwnerAdmin].Total)
+				"up", n.requested[enforce.OwnerAdmin].Up, "down", n.requested[enforce.OwnerAdmin].Down, "total", n.requested[enforce.OwnerAdmin].Total)
 			continue
 		}
 		d.restore(ctx, n, sameBoot)
@@ -158,7 +159,7 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 // stranger makes a node for a limit in force that is not in the file. It returns nil for a kind that this daemon does
 // not know.
 func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
-	n := &node{id: spec.ID, wishes: d.wishesOf(spec), since: time.Now(), applied: true}
+	n := &node{id: spec.ID, requested: d.requestedOf(spec), since: time.Now(), applied: true}
 	switch spec.Kind {
 	case enforce.KindHost:
 		n.res = identity.Host()
@@ -184,8 +185,8 @@ func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
 	}
 	n.res.Kind, n.res.Key = spec.Kind, spec.Subject
 	n.setUser(n.res.UID)
-	if n.wishes.empty() {
-		n.wishes[enforce.OwnerAdmin].Weight = defaultWeight
+	if n.requested.Empty() {
+		n.requested[enforce.OwnerAdmin].Weight = limit.DefaultWeight
 	}
 	return n
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // Only the clock of a limit counts bytes. A node without a limit of its own is counted only if it has a share of an
@@ -13,8 +14,8 @@ import (
 // countsReceived reports whether a node's received bytes are counted: it needs a limit of its own on them.
 func (d *Daemon) countsReceived(n *node) bool {
 	w := n.holding()
-	down := slices.ContainsFunc(w[:], func(of wish) bool { return of.Down != 0 })
-	return down || w.hasTotal() && !d.meterOff(n)
+	down := slices.ContainsFunc(w[:], func(of limit.Limit) bool { return of.Down != 0 })
+	return down || w.HasTotal() && !d.meterOff(n)
 }
 
 // countsSent reports whether a node's sent bytes are counted. The node needs a limit or a reservation of its own, or a
@@ -33,7 +34,7 @@ func (d *Daemon) countsSent(n *node, around enclosures, now sample) bool {
 		}
 		id = now.nodes[id].Parent
 	}
-	if n.holding().weight() == defaultWeight && n.promised() == 0 {
+	if n.holding().Weight() == limit.DefaultWeight && n.promised() == 0 {
 		return false // the kernel side seeks enclosing limits of such a node among trees of processes only
 	}
 	if limited(around.host) {

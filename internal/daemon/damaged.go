@@ -14,6 +14,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // A damaged file of the state is kept under another name, and netnice status reports it until somebody has examined and
@@ -94,7 +95,7 @@ func areSame(a, b string) bool {
 func (d *Daemon) tallies(have enforce.NodeSpec, n *node) bool {
 	want := d.specOf(n)
 	// The value of a reservation in bytes/s is not known yet.
-	if s := n.holding().reservation(); s != (slice{}) && have.PeriodNS == s.PeriodNS {
+	if s := n.holding().Reservation(); s != (limit.Slice{}) && have.PeriodNS == s.PeriodNS {
 		want.PeriodNS, want.Link, want.SliceOnly, want.Guarantee = have.PeriodNS, have.Link, have.SliceOnly, have.Guarantee
 	}
 	return sameSpec(have, want)

@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -351,5 +352,5 @@ func (n *node) concernsUser(uid uint32) bool {
 // marks reports whether a node exists only to mark its processes: it tells the kernel side whose connections another
 // node is for.
 func (n *node) marks() bool {
-	return (n.destined() || n.holds > 0) && len(n.limits()) == 0 && n.holding().weight() == defaultWeight
+	return (n.destined() || n.holds > 0) && len(n.limits()) == 0 && n.holding().Weight() == limit.DefaultWeight
 }

@@ -131,9 +131,9 @@ func (d *Daemon) tendEach(now sample) error {
 			errs = append(errs, d.liftToward(n))
 			continue
 		}
-		if want := of.wishes[of.owner()]; n.wishes[of.owner()] != want {
+		if want := of.requested[of.owner()]; n.requested[of.owner()] != want {
 			next := *n
-			next.wishes[of.owner()] = want
+			next.requested[of.owner()] = want
 			_, err := d.commit(n, &next)
 			errs = append(errs, err)
 		}
@@ -197,7 +197,7 @@ func (d *Daemon) addEach(of *node, selector destination.Selector, got uint32) (m
 		return false, err
 	}
 	next := d.newToward(by, p)
-	next.wishes[of.owner()] = of.wishes[of.owner()]
+	next.requested[of.owner()] = of.requested[of.owner()]
 	next.to.each, next.to.usedAt = of.id, time.Now()
 	if err := d.roomToward(&next, p); err != nil {
 		return false, err

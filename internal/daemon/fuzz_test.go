@@ -15,6 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -118,7 +119,7 @@ func FuzzHostile(f *testing.F) {
 					require.Zero(t, s.Ceilings[enforce.OwnerUser])
 				}
 			}
-			require.LessOrEqual(t, s.Weight, uint32(defaultWeight))
+			require.LessOrEqual(t, s.Weight, uint32(limit.DefaultWeight))
 		}
 		require.Equal(t, len(theirs), have)
 		require.False(t, fake.IsDown())

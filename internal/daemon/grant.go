@@ -6,33 +6,11 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // The administrator grants users a part of a link that they may reserve for their own processes and connections. A
 // grant is no promise: the grants of several users together may be more than the link has.
-
-// grant is a part of a link's limit on sending. The zero value is no grant.
-type grant struct {
-	Link string `json:"link"`
-	PPM  uint32 `json:"part_ppm"`
-}
-
-const wholePPM = 1_000_000
-
-func grantOf(g api.Grant) grant {
-	if g.PPM == 0 {
-		return grant{}
-	}
-	return grant(g)
-}
-
-func (g grant) api() *api.Grant {
-	if g == (grant{}) {
-		return nil
-	}
-	a := api.Grant(g)
-	return &a
-}
 
 // grantedTo returns how much of a link a user may reserve in all, in bytes/s. The caller holds d.mu.
 func (d *Daemon) grantedTo(uid uint32, link *node) uint64 {
@@ -40,15 +18,15 @@ func (d *Daemon) grantedTo(uid uint32, link *node) uint64 {
 		if n.res.Kind != enforce.KindUser || d.countsAs(uint32(n.res.Key)) != uid {
 			continue
 		}
-		if g := n.wishes[enforce.OwnerAdmin].Grant; g.Link == link.res.Subject.ID {
-			return partOf(link.sendingLimit(), uint64(g.PPM), wholePPM)
+		if g := n.requested[enforce.OwnerAdmin].Grant; g.Link == link.res.Subject.ID {
+			return partOf(link.sendingLimit(), uint64(g.PPM), limit.WholePPM)
 		}
 	}
 	return 0
 }
 
 // usersOwn returns the reservation that a user has made for the node, and its link. The caller holds d.mu.
-func (d *Daemon) usersOwn(n *node) reserved { return d.worth(n.wishes[enforce.OwnerUser].Reserve) }
+func (d *Daemon) usersOwn(n *node) reserved { return d.worth(n.requested[enforce.OwnerUser].Reserve) }
 
 // grantUsed returns how much of a link a user has reserved, without the reservations of one node and one socket. The
 // caller holds d.mu.
@@ -79,7 +57,7 @@ func (d *Daemon) checkGranted(by auth.Actor, n *node) error {
 		return nil
 	}
 	if most == 0 {
-		w := api.Wish{Reserve: n.wishes[enforce.OwnerUser].Reserve.api()}
+		w := api.Wish{Reserve: n.requested[enforce.OwnerUser].Reserve.API()}
 		return auth.Check(by, auth.Guarantee, auth.Target{Subject: n.res.Subject, Wish: w})
 	}
 	return auth.Denied(fmt.Sprintf("a reservation of %s is more than you were granted of %s: %s, of which %s are reserved already",
@@ -91,7 +69,7 @@ func (d *Daemon) checkGranted(by auth.Actor, n *node) error {
 // holds d.mu.
 func (d *Daemon) followGrant(uid uint32, link string) {
 	uid = d.countsAs(uid)
-	l := d.linkOf(slice{Link: link})
+	l := d.linkOf(limit.Slice{Link: link})
 	if l == nil {
 		return
 	}

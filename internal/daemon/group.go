@@ -15,6 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // A group is one limit for several named processes. Each member, with its descendants, is a node inside the group's
@@ -73,7 +74,7 @@ func (d *Daemon) setGroup(ctx context.Context, by auth.Actor, req api.SetRequest
 			Code: api.CodeNotFound, Message: fmt.Sprintf("there is no group %s", req.Subject.ID),
 			Hint: "netnice fair --group " + req.Subject.ID + " --up RATE PID...",
 		}
-	case (wish{}).merge(req.Wish).empty():
+	case (limit.Limit{}).Merge(req.Wish).Empty():
 		return none, &api.Error{Code: api.CodeBadRequest, Message: "a new group needs a rate that its members share", Hint: fairCommand(req)}
 	}
 	if err := auth.Check(by, auth.Set, auth.Target{Subject: req.Subject, Kind: enforce.KindTree, UID: fresh.res.UID, Wish: req.Wish}); err != nil {
@@ -87,7 +88,7 @@ func (d *Daemon) setGroup(ctx context.Context, by auth.Actor, req api.SetRequest
 		if answer, err = d.setLocked(by, req, n, fresh); err != nil {
 			return answer, err
 		}
-		lifted = answer.Changed && liftsOnly(req.Wish)
+		lifted = answer.Changed && limit.LiftsOnly(req.Wish)
 	}
 	if req.DryRun || len(members) == 0 {
 		return answer, nil
@@ -220,10 +221,10 @@ func (d *Daemon) takeIn(by auth.Actor, group *node, m member) error {
 	}
 	owner := by.Owner()
 	next.group = group.res.Subject.ID
-	if w := &next.wishes[owner]; m.weight != 0 {
+	if w := &next.requested[owner]; m.weight != 0 {
 		w.Weight = m.weight
 	} else if w.Weight == 0 {
-		w.Weight = defaultWeight
+		w.Weight = limit.DefaultWeight
 	}
 	if owner == enforce.OwnerUser {
 		next.setUser(by.UID)

@@ -10,6 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // leavingMember is a member that a request takes out of its group.
@@ -161,8 +162,8 @@ func (n *node) alone() node {
 	next := *n
 	next.group = ""
 	for owner := range enforce.Owners {
-		if next.wishes[owner].Weight == defaultWeight {
-			next.wishes[owner].Weight = 0
+		if next.requested[owner].Weight == limit.DefaultWeight {
+			next.requested[owner].Weight = 0
 		}
 	}
 	return next

@@ -7,6 +7,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -36,7 +37,7 @@ func (n *node) sendingLimit() uint64 { return n.limitOn(enforce.Up) }
 // limitOn returns the lowest limit on what a node sends or receives, 0 = none.
 func (n *node) limitOn(way enforce.Direction) (rate uint64) {
 	for _, w := range n.holding() {
-		for _, r := range []uint64{w.rates()[way], w.Total} {
+		for _, r := range []uint64{w.Rates()[way], w.Total} {
 			if r != 0 && (rate == 0 || r < rate) {
 				rate = r
 			}
@@ -209,7 +210,7 @@ func (d *Daemon) guaranteeWarnings(req api.SetRequest, n *node) (list []string) 
 // weightWarnings returns a warning for a weight without effect, because no limit encloses the node. The caller holds
 // d.mu.
 func (d *Daemon) weightWarnings(req api.SetRequest, n *node) []string {
-	if w := req.Wish.Weight; w == nil || *w == 0 || *w == defaultWeight || n.outermost() || d.isInsideLimit(n) {
+	if w := req.Wish.Weight; w == nil || *w == 0 || *w == limit.DefaultWeight || n.outermost() || d.isInsideLimit(n) {
 		return nil
 	}
 	return []string{fmt.Sprintf("a weight decides among those who share a limit, and none stands around %s: it changes nothing until one does, such as the line's: %s",

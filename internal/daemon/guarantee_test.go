@@ -19,6 +19,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -123,7 +124,7 @@ func TestWeightWithoutALimitAroundIsNoted(t *testing.T) {
 	own := weight(50)
 	own.UpBytesPerSec = ptr(uint64(1e6))
 	require.Contains(t, warned(own), "none stands around user:4242", "a limit of its own is not around it")
-	require.NotContains(t, warned(weight(defaultWeight)), "none stands around")
+	require.NotContains(t, warned(weight(limit.DefaultWeight)), "none stands around")
 	require.NotContains(t, warned(up(2e6)), "none stands around", "nothing is said of a weight")
 	require.Regexp(t, `no limit on sending stands around it: .* sudo netnice link [^ ]+ --measure HOST`, warned(atLeast(1e6)))
 	require.NotContains(t, warned(atLeast(0)), "stands around it")
@@ -151,7 +152,7 @@ func TestGuaranteeLasts(t *testing.T) {
 func TestPromisesAreFoundOnce(t *testing.T) {
 	limited := func(id uint32, kind enforce.Kind) *node {
 		n := &node{id: id, res: identity.Resolved{Kind: kind}}
-		n.wishes[enforce.OwnerAdmin].Up = 10e6
+		n.requested[enforce.OwnerAdmin].Up = 10e6
 		return n
 	}
 	link, other, user := limited(1, enforce.KindLink), limited(2, enforce.KindLink), limited(3, enforce.KindUser)

@@ -16,6 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -154,7 +155,7 @@ func TestSubordinatesCountAsOne(t *testing.T) {
 	require.Equal(t, []enforce.Subordinates{{First: 100000, Last: 165535, Owner: 1017}}, fake.Subordinates())
 	h.mu.Lock()
 	for i := range auth.MaxNodesPerUser {
-		n := &node{id: uint32(i + 1), wishes: wishes{enforce.OwnerUser: wish{Up: 1}}, userUID: 100000 + uint32(i%5)}
+		n := &node{id: uint32(i + 1), requested: limit.Owners{enforce.OwnerUser: limit.Limit{Up: 1}}, userUID: 100000 + uint32(i%5)}
 		n.res.Kind, n.res.Key = enforce.KindUser, uint64(i)
 		h.nodes[n.id] = n
 	}

@@ -260,10 +260,10 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 	rates := n.history.rates(pointOf(now.at, stats), d.opts.Tick/2)
 	return api.Node{
 		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: d.nodeName(n), UID: n.res.UID, Private: !n.destinationIsFor(anybody()),
-		Limits: n.limits(), Weight: n.holding().weight(), MinBytesPerSec: n.promised(), MinDownBytesPerSec: n.promisedOn(enforce.Down), Reserved: n.holding().reservation().api(), DSCP: dscpOf(n.holding().dscp()), Loopback: n.holding().loopback(), MeterOff: d.meterOff(n),
+		Limits: n.limits(), Weight: n.holding().Weight(), MinBytesPerSec: n.promised(), MinDownBytesPerSec: n.promisedOn(enforce.Down), Reserved: n.holding().Reservation().API(), DSCP: dscpOf(n.holding().DSCP()), Loopback: n.holding().Loopback(), MeterOff: d.meterOff(n),
 		Group:     n.group,
-		Line:      n.wishes[enforce.OwnerAdmin].Line.api(),
-		Granted:   n.wishes[enforce.OwnerAdmin].Grant.api(),
+		Line:      n.requested[enforce.OwnerAdmin].Line.API(),
+		Granted:   n.requested[enforce.OwnerAdmin].Grant.API(),
 		Processes: stats.Processes, Sockets: queue.sockets, PID: n.pid(), Since: n.since,
 		Total: totalUsage(n, stats, rates),
 		Up: api.Usage{
@@ -292,7 +292,7 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 
 // totalUsage returns the charge of a limit on both directions together, nil if the node has none.
 func totalUsage(n *node, stats enforce.NodeStats, rates flowRates) *api.TotalUsage {
-	if !n.holding().hasTotal() {
+	if !n.holding().HasTotal() {
 		return nil
 	}
 	return &api.TotalUsage{Bytes: stats.TotalBytes, RateBytesPerSec: rates.total}

@@ -6,14 +6,15 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // node is one subject with the limits that its owners request for it.
 type node struct {
-	id     uint32
-	res    identity.Resolved
-	wishes wishes // set by commands
-	ruled  ruled  // set by rules
+	id        uint32
+	res       identity.Resolved
+	requested limit.Owners // set by commands
+	ruled     ruled        // set by rules
 	// userUID is the user who owns the limit of enforce.OwnerUser.
 	userUID  uint32
 	userName string
@@ -58,31 +59,31 @@ func (n *node) spec() enforce.NodeSpec {
 		Subject:         n.res.Key,
 		StartBoottimeNS: n.res.StartBoottimeNS,
 		Parent:          n.ruled.Outer,
-		Weight:          n.holding().weight(),
+		Weight:          n.holding().Weight(),
 		Guarantee:       n.promised(),
 		GuaranteeDown:   n.promisedOn(enforce.Down),
-		DSCP:            n.holding().dscp(),
-		Line:            n.wishes[enforce.OwnerAdmin].Line.enforced(),
-		Loopback:        n.holding().loopback(),
-		MeterOff:        n.holding().meterOff(),
+		DSCP:            n.holding().DSCP(),
+		Line:            n.requested[enforce.OwnerAdmin].Line.Enforced(),
+		Loopback:        n.holding().Loopback(),
+		MeterOff:        n.holding().MeterOff(),
 		BacklogNS:       n.backlog,
 		Own:             n.own(),
-		Ceilings:        n.holding().ceilings(),
+		Ceilings:        n.holding().Ceilings(),
 	}
 	if n.isEach() {
 		spec.Ceilings, spec.Each = never(spec.Ceilings), true
 	}
 	// A limit as high as areaLimit is never reached. Its node exists to note the peers that it meets.
-	spec.Notes = n.to != nil && n.wishes[enforce.OwnerAdmin].Up >= areaLimit
+	spec.Notes = n.to != nil && n.requested[enforce.OwnerAdmin].Up >= areaLimit
 	if n.reserved.link != 0 {
-		s := n.holding().reservation()
+		s := n.holding().Reservation()
 		spec.PeriodNS, spec.Link, spec.SliceOnly = s.PeriodNS, n.reserved.link, !s.Extra
 	}
 	return spec
 }
 
 // empty reports whether no owner wants anything of the node or of a node under it, neither by a command nor by a rule.
-func (n *node) empty() bool { return n.wishes.empty() && n.ruled.empty() && n.holds == 0 }
+func (n *node) empty() bool { return n.requested.Empty() && n.ruled.empty() && n.holds == 0 }
 
 // ifAny returns the node, or nil if no owner wants anything of it.
 func (n *node) ifAny() *node {
@@ -94,14 +95,14 @@ func (n *node) ifAny() *node {
 
 // own reports whether only the user wants something of the node, and the administrator nothing.
 func (n *node) own() bool {
-	return n.wishes[enforce.OwnerAdmin].empty() && n.ruled.Owners[enforce.OwnerAdmin].empty()
+	return n.requested[enforce.OwnerAdmin].Empty() && n.ruled.Owners[enforce.OwnerAdmin].empty()
 }
 
 // holding returns the limits in force of each owner. A limit by a command comes first, and the owner's rules fill in
 // the rest.
-func (n *node) holding() (w wishes) {
+func (n *node) holding() (w limit.Owners) {
 	for owner := range w {
-		w[owner] = n.wishes[owner].over(n.ruled.Owners[owner].Wish)
+		w[owner] = n.requested[owner].Over(n.ruled.Owners[owner].Wish)
 	}
 	return w
 }
@@ -158,22 +159,22 @@ func (h *history) rates(now point, least time.Duration) flowRates {
 // limits lists the limits that the owners have set.
 func (n *node) limits() []api.Limit {
 	list := []api.Limit{}
-	for owner, w := range n.wishes {
+	for owner, w := range n.requested {
 		name := "admin"
 		if enforce.Owner(owner) == enforce.OwnerUser {
 			name = n.userName
 		}
 		burst := w.BurstNS
 		if burst == 0 {
-			burst = defaultBurst
+			burst = limit.DefaultBurstNS
 		}
 		rule := n.ruled.Owners[owner]
-		for dir, rate := range w.over(rule.Wish).rates() {
+		for dir, rate := range w.Over(rule.Wish).Rates() {
 			if rate == 0 {
 				continue
 			}
 			var from *api.RuleOrigin
-			if w.rates()[dir] == 0 {
+			if w.Rates()[dir] == 0 {
 				from = rule.From[dir].api()
 			}
 			list = append(list, api.Limit{
@@ -215,7 +216,7 @@ func sameIdentity(a, b enforce.NodeSpec) bool {
 func normal(s enforce.NodeSpec) enforce.NodeSpec {
 	s.StartBoottimeNS, s.Parent, s.BacklogNS = 0, 0, 0
 	if s.Weight == 0 {
-		s.Weight = defaultWeight
+		s.Weight = limit.DefaultWeight
 	}
 	for owner := range s.Ceilings {
 		for dir := range s.Ceilings[owner] {

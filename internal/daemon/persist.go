@@ -8,6 +8,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // Limits on users, cgroups, units, containers and the host are in force again after a reboot, unless their owner said
@@ -38,9 +39,9 @@ func (d *Daemon) checkPersist(req api.SetRequest, res identity.Resolved, n *node
 // forgetBoot removes the limits that were requested until the next reboot, and reports whether there were any.
 func (n *node) forgetBoot() bool {
 	had := false
-	for owner, w := range n.wishes {
+	for owner, w := range n.requested {
 		if w.UntilReboot {
-			n.wishes[owner], had = wish{}, true
+			n.requested[owner], had = limit.Limit{}, true
 		}
 	}
 	return had

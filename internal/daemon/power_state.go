@@ -10,6 +10,7 @@ import (
 
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 const (
@@ -59,7 +60,7 @@ func (w powerWish) valid() bool {
 	switch {
 	case w.Power < cpu.LeastPower || w.Power > cpu.MostPower*processors:
 		return false
-	case w.SliceNS != 0 && (w.PeriodNS < leastPeriodNS || w.PeriodNS > mostPeriodNS || w.SliceNS > w.PeriodNS*processors):
+	case w.SliceNS != 0 && (w.PeriodNS < limit.MinPeriodNS || w.PeriodNS > limit.MaxPeriodNS || w.SliceNS > w.PeriodNS*processors):
 		return false
 	case w.SlotNS != 0:
 		return w.Power >= 1 && w.Power <= cpu.MostPower && w.SlotNS >= uint64(cpu.LeastSlot) && w.SlotNS <= uint64(cpu.MostSlot)

@@ -8,6 +8,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // powerWish is one owner's request: a power or a reservation. The zero value requests nothing.
@@ -132,7 +133,7 @@ func checkPower(req api.PowerRequest) error {
 	case req.SliceNS == 0 && (req.Power < cpu.LeastPower || req.Power > most):
 		return badPower(fmt.Sprintf("netnice power %d %d", req.PID, max(cpu.LeastPower, min(req.Power, most))),
 			fmt.Sprintf("a power of %d is out of range: 1 to 100 per cent of a processor, up to %d of all that are here; -255 to -1 a priority, 0 to lift it", req.Power, most))
-	case req.SliceNS != 0 && (req.PeriodNS < leastPeriodNS || req.PeriodNS > mostPeriodNS):
+	case req.SliceNS != 0 && (req.PeriodNS < limit.MinPeriodNS || req.PeriodNS > limit.MaxPeriodNS):
 		return badPower(sliceUse, "a period of the processors lasts 1ms to 1s")
 	case req.SliceNS != 0 && (req.SliceNS < uint64(time.Millisecond) || req.SliceNS > req.PeriodNS*uint64(cpu.Online())):
 		return badPower(sliceUse, fmt.Sprintf("a slice lasts 1ms up to the period, on each of %d processors", cpu.Online()))

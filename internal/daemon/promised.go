@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -13,7 +14,7 @@ const promisedLong = time.Second
 // promisedWarnings warns of data that a new or lowered limit on received traffic cannot hold back. TCP has promised to
 // take as much as its windows had room for. The promised data may be on its way, arrives first, and waits. The sample
 // now is of the limited node alone.
-func promisedWarnings(now sample, had, want wish) []string {
+func promisedWarnings(now sample, had, want limit.Limit) []string {
 	rate := want.Down
 	if want.Total != 0 && !want.MeterOff && (rate == 0 || want.Total < rate) {
 		rate = want.Total

@@ -8,6 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // Remove implements apiserver.Backend. Root unsets every owner's limits, a user only their own.
@@ -33,7 +34,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	if n == nil && resErr != nil {
 		return api.SetResponse{}, resErr
 	}
-	if n == nil || n.wishes.empty() && n.ruled.empty() {
+	if n == nil || n.requested.Empty() && n.ruled.empty() {
 		if n = d.scopeOf(res); n == nil {
 			return api.SetResponse{}, &api.Error{
 				Code:    api.CodeNoLimit,
@@ -46,7 +47,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	}
 	answer := api.SetResponse{Version: api.Version, Changed: true}
 	next := *n
-	if n.wishes.empty() { // every limit is from a rule
+	if n.requested.Empty() { // every limit is from a rule
 		answer.Changed = false
 		for owner := range n.ruled.Owners {
 			answer.Warnings = append(answer.Warnings, n.ruled.warnings(enforce.Owner(owner))...)
@@ -54,26 +55,26 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		answer.Node = d.show(by, n, d.lookAt(n, dryRun))
 		return answer, nil
 	}
-	admin, user := n.wishes[enforce.OwnerAdmin], n.wishes[enforce.OwnerUser]
+	admin, user := n.requested[enforce.OwnerAdmin], n.requested[enforce.OwnerUser]
 	switch {
 	case by.Root():
-		next.wishes = wishes{}
-		if !user.empty() {
+		next.requested = limit.Owners{}
+		if !user.Empty() {
 			answer.Warnings = append(answer.Warnings, fmt.Sprintf("the limit that %s had set was lifted too", n.userName))
 		}
-	case user.empty():
+	case user.Empty():
 		return api.SetResponse{}, auth.Denied(fmt.Sprintf("the limit on %s was set by the administrator", s),
 			auth.Command(auth.Remove, s, api.Wish{}))
 	default:
 		if err := d.others(by, n, s); err != nil {
 			return api.SetResponse{}, err
 		}
-		next.wishes[enforce.OwnerUser] = wish{}
-		if !admin.empty() {
+		next.requested[enforce.OwnerUser] = limit.Limit{}
+		if !admin.Empty() {
 			answer.Warnings = append(answer.Warnings, "the limit that the administrator set stays")
 		}
 	}
-	next.reserved = d.worth(next.holding().reservation())
+	next.reserved = d.worth(next.holding().Reservation())
 	if !dryRun {
 		before := *n
 		var err error
@@ -86,7 +87,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		if err != nil {
 			return api.SetResponse{}, kernelError(s, err)
 		}
-		if g := before.wishes[enforce.OwnerAdmin].Grant; g != next.wishes[enforce.OwnerAdmin].Grant {
+		if g := before.requested[enforce.OwnerAdmin].Grant; g != next.requested[enforce.OwnerAdmin].Grant {
 			d.followGrant(uint32(before.res.Key), g.Link)
 		}
 		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.statePath(), true)...)

@@ -183,7 +183,7 @@ func (d *Daemon) request(ctx context.Context, r enforce.Request) (holds uint64, 
 		return 0, nil
 	}
 	for _, owner := range n.holding() {
-		if rate := owner.rates()[r.Direction]; rate != 0 && (holds == 0 || rate < holds) {
+		if rate := owner.Rates()[r.Direction]; rate != 0 && (holds == 0 || rate < holds) {
 			holds = rate
 		}
 	}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"fmt"
 	"math/big"
 	"time"
@@ -9,40 +8,8 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/limit"
 )
-
-// slice is a reservation of a link's time, as one owner requests it. The zero value is no reservation.
-type slice struct {
-	Link     string `json:"link"`
-	PeriodNS uint64 `json:"period_ns"`
-	SliceNS  uint64 `json:"slice_ns"`
-	Extra    bool   `json:"extra,omitempty"`
-	UntilNS  int64  `json:"until_unix_ns,omitempty"` // 0 = until it is released; since version 7 of the state
-}
-
-func sliceOf(r api.Reservation) slice {
-	if r.SliceNS == 0 {
-		return slice{}
-	}
-	s := slice{Link: r.Link, PeriodNS: r.PeriodNS, SliceNS: r.SliceNS, Extra: r.Extra}
-	if r.ForNS != 0 {
-		s.UntilNS = time.Now().Add(time.Duration(r.ForNS)).UnixNano()
-	}
-	return s
-}
-
-func (s slice) api() *api.Reservation {
-	if s == (slice{}) {
-		return nil
-	}
-	r := api.Reservation{Link: s.Link, PeriodNS: s.PeriodNS, SliceNS: s.SliceNS, Extra: s.Extra}
-	if s.UntilNS != 0 {
-		r.ForNS = uint64(max(s.UntilNS-time.Now().UnixNano(), 1))
-	}
-	return &r
-}
-
-func (s slice) over(at time.Time) bool { return s.UntilNS != 0 && at.UnixNano() >= s.UntilNS }
 
 // reserved is the worth of a reservation while its link has a limit: the reserved part of that limit.
 type reserved struct {
@@ -50,26 +17,17 @@ type reserved struct {
 	bytesPerSec uint64
 }
 
-// reservation returns the administrator's reservation if they promise anything. Otherwise it returns the user's, which
-// stays within the grant.
-func (w wishes) reservation() slice {
-	if w.guarantee() != 0 {
-		return slice{}
-	}
-	return cmp.Or(w[enforce.OwnerAdmin].Reserve, w[enforce.OwnerUser].Reserve)
-}
-
 // promised returns the guaranteed egress of the node, in bytes/s.
 func (n *node) promised() uint64 {
-	if n.holding().reservation() != (slice{}) {
+	if n.holding().Reservation() != (limit.Slice{}) {
 		return n.reserved.bytesPerSec
 	}
-	return n.holding().guarantee()
+	return n.holding().Guarantee()
 }
 
 // worth returns the worth of a reservation on a link with a limit on sending; without that limit it is nothing. The
 // caller holds d.mu.
-func (d *Daemon) worth(s slice) (r reserved) {
+func (d *Daemon) worth(s limit.Slice) (r reserved) {
 	link := d.linkOf(s)
 	if link == nil || link.sendingLimit() == 0 {
 		return r
@@ -90,8 +48,8 @@ func partOf(rate, part, whole uint64) uint64 {
 }
 
 // linkOf returns the node of a reservation's link, nil if the link has none. The caller holds d.mu.
-func (d *Daemon) linkOf(s slice) *node {
-	if s == (slice{}) {
+func (d *Daemon) linkOf(s limit.Slice) *node {
+	if s == (limit.Slice{}) {
 		return nil
 	}
 	for _, n := range d.nodes {
@@ -113,8 +71,8 @@ func dscpOf(and1 uint8) *int {
 
 // checkReserve refuses a reservation on a link without a limit, and one beyond the grant. The caller holds d.mu.
 func (d *Daemon) checkReserve(by auth.Actor, n *node) error {
-	s := n.wishes[by.Owner()].Reserve
-	if s == (slice{}) {
+	s := n.requested[by.Owner()].Reserve
+	if s == (limit.Slice{}) {
 		return nil
 	}
 	if d.worth(s).link != 0 {
@@ -130,8 +88,8 @@ func (d *Daemon) checkReserve(by auth.Actor, n *node) error {
 // followReservations updates the worth of reservations after a link has changed. The caller holds d.mu.
 func (d *Daemon) followReservations() {
 	for _, n := range d.sorted() {
-		s := n.holding().reservation()
-		if s == (slice{}) {
+		s := n.holding().Reservation()
+		if s == (limit.Slice{}) {
 			continue
 		}
 		if now := d.worth(s); now != n.reserved {
@@ -147,9 +105,9 @@ func (d *Daemon) followReservations() {
 // endReservations releases the reservations whose time is over. The caller holds d.mu.
 func (d *Daemon) endReservations(now time.Time) {
 	for _, n := range d.nodes {
-		for owner := range n.wishes {
-			s := n.wishes[owner].Reserve
-			if !s.over(now) {
+		for owner := range n.requested {
+			s := n.requested[owner].Reserve
+			if !s.IsOver(now) {
 				continue
 			}
 			if err := d.release(n, enforce.Owner(owner)); err != nil {
@@ -164,8 +122,8 @@ func (d *Daemon) endReservations(now time.Time) {
 // release takes an owner's reservation of a node back. The caller holds d.mu.
 func (d *Daemon) release(n *node, owner enforce.Owner) error {
 	next := *n
-	next.wishes[owner] = next.wishes[owner].merge(api.Wish{Reserve: &api.Reservation{}})
-	next.reserved = d.worth(next.holding().reservation())
+	next.requested[owner] = next.requested[owner].Merge(api.Wish{Reserve: &api.Reservation{}})
+	next.reserved = d.worth(next.holding().Reservation())
 	before := *n
 	if next.empty() {
 		if err := d.end(n); err != nil {

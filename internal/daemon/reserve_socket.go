@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // A program reserves for one of its sockets by an option (include/netnice.h). The kernel side keeps the reservation,
@@ -41,7 +42,7 @@ func (d *Daemon) reserveSocket(r enforce.Request) (a enforce.Answer, err error) 
 	switch {
 	case want.SliceNS == 0:
 		want.SocketSlice = enforce.SocketSlice{}
-	case want.PeriodNS < leastPeriodNS || want.PeriodNS > mostPeriodNS || want.SliceNS > want.PeriodNS:
+	case want.PeriodNS < limit.MinPeriodNS || want.PeriodNS > limit.MaxPeriodNS || want.SliceNS > want.PeriodNS:
 		return a, unix.EINVAL
 	default:
 		want.BytesPerSec = link.slice(want.SliceNS, want.PeriodNS)

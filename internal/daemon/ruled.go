@@ -8,6 +8,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -27,7 +28,7 @@ type ruled struct {
 
 // ruledWish is the request of one owner's rules.
 type ruledWish struct {
-	Wish  wish                       `json:"wish"`
+	Wish  limit.Limit                `json:"wish"`
 	From  [enforce.Directions]origin `json:"from"` // origin of each rate
 	Rules []origin                   `json:"rules,omitempty"`
 	// To holds the rules for a destination that match the process. Their limits are on nodes of their own: see

@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/shell"
 )
 
@@ -88,7 +89,7 @@ func (d *Daemon) setAny(ctx context.Context, by auth.Actor, req api.SetRequest) 
 	}
 	answer, err := d.setLocked(by, req, n, node{res: res, scope: sc, since: time.Now()})
 	answer.Warnings = append(answer.Warnings, relayWarnings(relay, answer.Node)...)
-	lifted = err == nil && answer.Changed && liftsOnly(req.Wish)
+	lifted = err == nil && answer.Changed && limit.LiftsOnly(req.Wish)
 	if err != nil && sc != nil && n == nil {
 		d.leaveScope(&node{res: res, scope: sc})
 	}
@@ -102,15 +103,15 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 	if n != nil {
 		next = *n
 	}
-	had := next.wishes[owner]
-	want := had.merge(req.Wish)
+	had := next.requested[owner]
+	want := had.Merge(req.Wish)
 	for _, link := range []*string{&want.Reserve.Link, &want.Grant.Link} {
 		if *link != "" {
 			*link = d.resolver.Canonical(api.Subject{Kind: api.KindLink, ID: *link}).ID
 		}
 	}
-	if want.empty() && had.empty() {
-		if !liftsOnly(req.Wish) {
+	if want.Empty() && had.Empty() {
+		if !limit.LiftsOnly(req.Wish) {
 			return answer, &api.Error{
 				Code:    api.CodeBadRequest,
 				Message: fmt.Sprintf("%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", req.Subject),
@@ -123,7 +124,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		}
 		return answer, nil
 	}
-	if had.empty() {
+	if had.Empty() {
 		if err := d.room(by, n == nil); err != nil {
 			return answer, err
 		}
@@ -131,11 +132,11 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 	if err := d.others(by, &next, req.Subject); err != nil {
 		return answer, err
 	}
-	next.wishes[owner] = want
+	next.requested[owner] = want
 	if owner == enforce.OwnerUser {
 		next.setUser(by.UID)
 	}
-	next.reserved = d.worth(next.holding().reservation())
+	next.reserved = d.worth(next.holding().Reservation())
 	if want.Reserve != had.Reserve {
 		if err := d.checkReserve(by, &next); err != nil {
 			return answer, err
@@ -179,7 +180,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
 			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight, "min", want.Min, "min_down", want.MinDown, "slice", time.Duration(want.Reserve.SliceNS), "period", time.Duration(want.Reserve.PeriodNS))
 	}
-	if want.empty() {
+	if want.Empty() {
 		answer.Warnings = append(answer.Warnings, next.ruled.warnings(owner)...)
 	}
 	if !next.empty() {
@@ -215,15 +216,8 @@ func (d *Daemon) show(by auth.Actor, n *node, now sample) *api.Node {
 	return &d.list([]*node{n}, now, viewer{by: by}).Nodes[0]
 }
 
-// liftsOnly reports whether a requested limit contains only rates of 0, and at least one.
-func liftsOnly(w api.Wish) bool {
-	zero := func(p *uint64) bool { return p == nil || *p == 0 }
-	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.MinBytesPerSec != nil || w.MinDownBytesPerSec != nil || w.Reserve != nil || w.Grant != nil || w.DSCP != nil || w.Weight != nil
-	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec) && zero(w.MinBytesPerSec) && zero(w.MinDownBytesPerSec) && (w.Reserve == nil || w.Reserve.SliceNS == 0) && (w.Grant == nil || w.Grant.PPM == 0) && (w.DSCP == nil || *w.DSCP < 0)
-}
-
 // warnings lists the effects that the caller may not expect.
-func (d *Daemon) warnings(by auth.Actor, req api.SetRequest, old, next *node, want wish) (list []string) {
+func (d *Daemon) warnings(by auth.Actor, req api.SetRequest, old, next *node, want limit.Limit) (list []string) {
 	if want.Down != 0 && want.Loopback && (req.Wish.DownBytesPerSec != nil || req.Wish.Loopback != nil) {
 		list = append(list, "--loopback concerns what is sent: what comes from the machine itself is not limited by --down")
 	}
@@ -377,7 +371,7 @@ func (d *Daemon) scopeFor(ctx context.Context, by auth.Actor, req api.SetRequest
 	if err := d.room(by, true); err != nil {
 		return nil, res, nil, err
 	}
-	if req.DryRun || (wish{}).merge(req.Wish).empty() {
+	if req.DryRun || (limit.Limit{}).Merge(req.Wish).Empty() {
 		return n, res, nil, nil
 	}
 	moved, sc, err := d.enterScope(ctx, by, res)

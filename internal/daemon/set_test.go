@@ -16,6 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 func TestSetChangeLift(t *testing.T) {
@@ -271,7 +272,7 @@ func TestCapPerUser(t *testing.T) {
 	h.mu.Lock()
 	for range auth.MaxNodesPerUser {
 		id := h.freeID()
-		n := &node{id: id, userUID: bob.UID, wishes: wishes{enforce.OwnerUser: {Up: 1}}}
+		n := &node{id: id, userUID: bob.UID, requested: limit.Owners{enforce.OwnerUser: {Up: 1}}}
 		n.res.Kind, n.res.Key = enforce.KindUser, uint64(1e6+id)
 		h.nodes[id] = n
 	}

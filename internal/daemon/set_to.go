@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -87,11 +88,10 @@ func (d *Daemon) toward(s api.Subject, owner enforce.Owner, uid uint32) *node {
 
 // checkToward refuses settings that a destination cannot have.
 func checkToward(req api.SetRequest) error {
-	w := req.Wish
 	switch {
 	case req.Scope:
 		return badDestination("a part of the traffic has no scope: name the cgroup, or leave --scope out")
-	case w.MinBytesPerSec != nil || w.MinDownBytesPerSec != nil || w.Weight != nil || w.DSCP != nil || w.Reserve != nil || w.Grant != nil:
+	case limit.WholeOnly(req.Wish):
 		return badDestination("guarantees, reservations, weights and marks have no meaning for a part of the traffic: give rates")
 	}
 	return nil
@@ -144,10 +144,10 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		was := *n
 		before, next = &was, *n
 	}
-	had := next.wishes[owner]
-	want := had.merge(req.Wish)
-	if want.empty() && had.empty() {
-		if !liftsOnly(req.Wish) {
+	had := next.requested[owner]
+	want := had.Merge(req.Wish)
+	if want.Empty() && had.Empty() {
+		if !limit.LiftsOnly(req.Wish) {
 			return answer, badDestination("%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", p.subject)
 		}
 		answer.Warnings = append(answer.Warnings, fmt.Sprintf("no limit of yours stands on %s", p.subject))
@@ -156,7 +156,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	if err := d.checkPersist(req, p.under, nil); err != nil {
 		return answer, err
 	}
-	next.wishes[owner] = want
+	next.requested[owner] = want
 	if n == nil {
 		for name, f := range names {
 			d.names[name] = f // otherwise the name is known to no node

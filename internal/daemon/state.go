@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 const (
@@ -89,8 +90,8 @@ type savedNode struct {
 	UID     uint32       `json:"uid"`
 	Name    string       `json:"name"`
 	Dir     string       `json:"dir,omitempty"`
-	Admin   wish         `json:"admin"`
-	User    wish         `json:"user"`
+	Admin   limit.Limit  `json:"admin"`
+	User    limit.Limit  `json:"user"`
 	UserUID uint32       `json:"user_uid,omitempty"`
 	Since   time.Time    `json:"since"`
 	Scope   *scope       `json:"scope,omitempty"`
@@ -105,7 +106,7 @@ func (n *node) saved() savedNode {
 	s := savedNode{
 		ID: n.id, Subject: n.res.Subject, Kind: n.res.Kind, Key: n.res.Key, StartNS: n.res.StartBoottimeNS,
 		UID: n.res.UID, Name: n.res.Name, Dir: n.res.Dir,
-		Admin: n.wishes[enforce.OwnerAdmin], User: n.wishes[enforce.OwnerUser], UserUID: n.userUID,
+		Admin: n.requested[enforce.OwnerAdmin], User: n.requested[enforce.OwnerUser], UserUID: n.userUID,
 		Since: n.since, Scope: n.scope, Group: n.group,
 	}
 	if !n.ruled.empty() || n.ruled.Outer != 0 {
@@ -128,11 +129,11 @@ func (s savedNode) node() *node {
 			Subject: s.Subject, Kind: s.Kind, Key: s.Key, StartBoottimeNS: s.StartNS,
 			UID: s.UID, Name: s.Name, Dir: s.Dir,
 		},
-		wishes: wishes{enforce.OwnerAdmin: s.Admin, enforce.OwnerUser: s.User},
-		since:  s.Since,
-		scope:  s.Scope,
-		group:  s.Group,
-		marker: s.Marker,
+		requested: limit.Owners{enforce.OwnerAdmin: s.Admin, enforce.OwnerUser: s.User},
+		since:     s.Since,
+		scope:     s.Scope,
+		group:     s.Group,
+		marker:    s.Marker,
 	}
 	if s.To != nil {
 		n.to, n.scopeID = &toward{names: s.To.Names, each: s.To.Each, met: s.To.Met}, s.To.Scope
@@ -147,7 +148,7 @@ func (s savedNode) node() *node {
 		}
 		n.ruled.Facts = nil
 	}
-	if !s.User.empty() || !n.ruled.Owners[enforce.OwnerUser].empty() {
+	if !s.User.Empty() || !n.ruled.Owners[enforce.OwnerUser].empty() {
 		n.setUser(s.UserUID)
 	}
 	return n

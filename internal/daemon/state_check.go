@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
-	"github.com/netnice/netnice/internal/units"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // subjectKinds returns the kinds of subjects that nodes of a kind can have.
@@ -55,7 +55,7 @@ func (s *state) check() error {
 
 func (s *savedNode) check() error {
 	switch {
-	case s.Admin.empty() && s.User.empty() && (s.Rules == nil || s.Rules.empty() && s.Rules.Outer == 0) && !s.Marker:
+	case s.Admin.Empty() && s.User.Empty() && (s.Rules == nil || s.Rules.empty() && s.Rules.Outer == 0) && !s.Marker:
 		return errors.New("nobody wants anything of it")
 	case !known(s.Kind):
 		return fmt.Errorf("the kind %d is unknown", s.Kind)
@@ -71,44 +71,16 @@ func (s *savedNode) check() error {
 			return err
 		}
 	}
-	all := []*wish{&s.Admin, &s.User}
+	all := []*limit.Limit{&s.Admin, &s.User}
 	if s.Rules != nil {
 		for owner := range s.Rules.Owners {
 			all = append(all, &s.Rules.Owners[owner].Wish)
 		}
 	}
 	for _, w := range all {
-		if err := w.check(); err != nil {
+		if err := w.Bound(); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// check refuses the same values as checkWish. Rates had no bound in earlier releases: a rate above the highest becomes
-// the highest.
-func (w *wish) check() error {
-	for _, rate := range []*uint64{&w.Up, &w.Down, &w.Total, &w.Min, &w.MinDown} {
-		*rate = min(*rate, units.MaxRate)
-	}
-	switch {
-	case w.Weight > maxWeight:
-		return fmt.Errorf("the weight %d is out of range", w.Weight)
-	case w.BurstNS > maxBurst:
-		return fmt.Errorf("the burst of %d ns is out of range", w.BurstNS)
-	case w.DSCP > mostDSCP+1:
-		return fmt.Errorf("the DSCP %d is out of range", w.DSCP-1)
-	case w.Line.Least > mostLeast:
-		return fmt.Errorf("%d bytes at least for a packet are out of range", w.Line.Least)
-	case w.Reserve != slice{} && !w.Reserve.valid():
-		return fmt.Errorf("a slice of %d ns in each %d ns is out of range", w.Reserve.SliceNS, w.Reserve.PeriodNS)
-	case w.Grant.PPM > wholePPM:
-		return fmt.Errorf("a grant of %d millionths is out of range", w.Grant.PPM)
-	}
-	return nil
-}
-
-// valid reports whether a link can be divided into such a slice.
-func (s slice) valid() bool {
-	return s.SliceNS != 0 && s.SliceNS <= s.PeriodNS && s.PeriodNS >= leastPeriodNS && s.PeriodNS <= mostPeriodNS
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -158,17 +159,17 @@ func openOnce(t *testing.T, opts Options) (*Daemon, *enforcetest.Kernel) {
 }
 
 // sane checks that a command could have set the limit.
-func sane(t *testing.T, w wish) {
+func sane(t *testing.T, w limit.Limit) {
 	t.Helper()
 	for _, rate := range []uint64{w.Up, w.Down, w.Total, w.Min, w.MinDown} {
 		require.LessOrEqual(t, rate, units.MaxRate)
 	}
-	require.LessOrEqual(t, w.Weight, uint32(maxWeight))
-	require.LessOrEqual(t, w.BurstNS, maxBurst)
+	require.LessOrEqual(t, w.Weight, uint32(limit.MaxWeight))
+	require.LessOrEqual(t, w.BurstNS, limit.MaxBurstNS)
 	require.LessOrEqual(t, w.DSCP, uint8(64))
 	if w.Reserve.SliceNS != 0 {
 		require.LessOrEqual(t, w.Reserve.SliceNS, w.Reserve.PeriodNS)
-		require.LessOrEqual(t, w.Reserve.PeriodNS, mostPeriodNS)
+		require.LessOrEqual(t, w.Reserve.PeriodNS, limit.MaxPeriodNS)
 	}
 }
 
@@ -233,7 +234,7 @@ func FuzzState(f *testing.F) {
 			require.NotNil(t, n)
 			require.Equal(t, n.res.Kind, spec.Kind)
 			require.Contains(t, kinds[n.res.Subject.Kind], spec.Kind)
-			require.True(t, spec.Weight > 0 && spec.Weight <= maxWeight)
+			require.True(t, spec.Weight > 0 && spec.Weight <= limit.MaxWeight)
 			for _, owner := range spec.Ceilings {
 				for _, c := range owner {
 					require.LessOrEqual(t, c.BytesPerSec, units.MaxRate)

@@ -16,12 +16,13 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 func user(id uint32, rate uint64) *savedNode {
 	return &savedNode{
 		ID: id, Kind: enforce.KindUser, Key: uint64(id), UID: id,
-		Subject: api.Subject{Kind: api.KindUser, ID: fmt.Sprint(id)}, Admin: wish{Up: rate},
+		Subject: api.Subject{Kind: api.KindUser, ID: fmt.Sprint(id)}, Admin: limit.Limit{Up: rate},
 	}
 }
 

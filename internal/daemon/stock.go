@@ -25,7 +25,7 @@ const (
 func (d *Daemon) stockSpec(n *node) enforce.NodeSpec {
 	spec := d.specOf(n)
 	spec.ID, spec.Subject, spec.Store, spec.Each = 0, 0, n.id, false
-	spec.Ceilings = n.holding().ceilings()
+	spec.Ceilings = n.holding().Ceilings()
 	return spec
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // Settings that an administrator makes for the whole machine override the settings of limits. They have a file of their
@@ -106,7 +107,7 @@ func (d *Daemon) changeSystem(next machineWide) error {
 // applyTotals sets all nodes in the kernel that limit both directions together. The caller holds d.mu.
 func (d *Daemon) applyTotals() error {
 	for _, n := range d.sorted() {
-		if !n.holding().hasTotal() {
+		if !n.holding().HasTotal() {
 			continue
 		}
 		if err := d.apply(n); err != nil {
@@ -123,26 +124,26 @@ func (d *Daemon) specOf(n *node) enforce.NodeSpec {
 	return spec
 }
 
-// wishesOf is the function wishesOf for a node that another daemon has left. While the meter of the whole machine is
+// requestedOf is limit.OfNode for a node that another daemon has left. While the meter of the whole machine is
 // off, it is unknown whether an owner had switched off the meter of the node, too. The caller holds d.mu, or is the
 // only user of the daemon yet.
-func (d *Daemon) wishesOf(spec enforce.NodeSpec) wishes {
+func (d *Daemon) requestedOf(spec enforce.NodeSpec) limit.Owners {
 	if d.system.InputMeterOff {
 		spec.MeterOff = false
 	}
-	return wishesOf(spec)
+	return limit.OfNode(spec)
 }
 
 // meterOff reports whether traffic that a node receives does not count in its total. Either its owners request that, or
 // it is set for the whole machine, whatever the owners request. The caller holds d.mu.
 func (d *Daemon) meterOff(n *node) bool {
 	w := n.holding()
-	return w.meterOff() || d.system.InputMeterOff && w.hasTotal()
+	return w.MeterOff() || d.system.InputMeterOff && w.HasTotal()
 }
 
 // meterWarnings warns that a total counts only sent traffic, if the caller sets a total or has it count received
 // traffic.
-func (d *Daemon) meterWarnings(asked api.Wish, want wish) []string {
+func (d *Daemon) meterWarnings(asked api.Wish, want limit.Limit) []string {
 	counts := asked.InputMeter != nil && *asked.InputMeter || asked.TotalBytesPerSec != nil && !want.MeterOff
 	if !d.system.InputMeterOff || want.Total == 0 || !counts {
 		return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // These are two users that no machine has. The secret part of bob's traffic is in 203.0.113.0/24.
@@ -68,9 +69,9 @@ func TestDestinationIsFor(t *testing.T) {
 	roots := &node{res: identity.Resolved{Kind: enforce.KindTree, Key: 1234}}
 	unit := &node{res: identity.Resolved{Kind: enforce.KindCgroup}}
 	own := &node{res: identity.Resolved{Kind: enforce.KindCgroup}, scope: &scope{UID: bobs.UID}}
-	limit := func(scope *node, change ...func(*node)) *node {
+	limited := func(scope *node, change ...func(*node)) *node {
 		n := &node{res: identity.Resolved{Subject: api.Subject{Kind: api.KindTo, ID: "203.0.113.7"}, Kind: enforce.KindDestination}, to: &toward{scope: scope}}
-		n.wishes[enforce.OwnerAdmin].Up = 1
+		n.requested[enforce.OwnerAdmin].Up = 1
 		if scope != nil {
 			n.res.UID = scope.res.UID
 		}
@@ -80,7 +81,7 @@ func TestDestinationIsFor(t *testing.T) {
 		return n
 	}
 	byBob := func(n *node) {
-		n.wishes = wishes{enforce.OwnerUser: wish{Up: 1}}
+		n.requested = limit.Owners{enforce.OwnerUser: limit.Limit{Up: 1}}
 		n.userUID = bobs.UID
 	}
 	each, met := func(n *node) { n.to.each = 5 }, func(n *node) { n.to.met = true }
@@ -103,20 +104,20 @@ func TestDestinationIsFor(t *testing.T) {
 		withinHisCgroup bool // bob sees it where he asks about a process of his that is in the cgroup
 	}{
 		"no destination":                       {n: user, bob: true, everybody: true},
-		"a user's own, of all":                 {n: limit(nil, byBob), bob: true},
-		"a user's own, of a process":           {n: limit(tree, byBob), bob: true},
-		"a user's own, for each address":       {n: limit(nil, byBob, each), bob: true},
-		"a user's on what is another's now":    {n: limit(roots, byBob), bob: true},
-		"the administrator's on a user":        {n: limit(user), bob: true},
-		"on a user's process":                  {n: limit(tree), bob: true},
-		"on a user's scope":                    {n: limit(own), bob: true},
-		"on a user, for each address":          {n: limit(user, each), bob: true},
-		"on a process of root's":               {n: limit(roots)},
-		"on a unit":                            {n: limit(unit), withinHisCgroup: true},
-		"on a unit, for each address":          {n: limit(unit, each)},
-		"on everybody":                         {n: limit(nil), bob: true, everybody: true},
-		"on everybody, for each address":       {n: limit(nil, each)},
-		"on everybody, as somebody sent there": {n: limit(nil, met)},
+		"a user's own, of all":                 {n: limited(nil, byBob), bob: true},
+		"a user's own, of a process":           {n: limited(tree, byBob), bob: true},
+		"a user's own, for each address":       {n: limited(nil, byBob, each), bob: true},
+		"a user's on what is another's now":    {n: limited(roots, byBob), bob: true},
+		"the administrator's on a user":        {n: limited(user), bob: true},
+		"on a user's process":                  {n: limited(tree), bob: true},
+		"on a user's scope":                    {n: limited(own), bob: true},
+		"on a user, for each address":          {n: limited(user, each), bob: true},
+		"on a process of root's":               {n: limited(roots)},
+		"on a unit":                            {n: limited(unit), withinHisCgroup: true},
+		"on a unit, for each address":          {n: limited(unit, each)},
+		"on everybody":                         {n: limited(nil), bob: true, everybody: true},
+		"on everybody, for each address":       {n: limited(nil, each)},
+		"on everybody, as somebody sent there": {n: limited(nil, met)},
 		"a rule on everybody":                  {n: rule(0, enforce.RuleEverybody|7), bob: true, everybody: true},
 		"a rule on a user's process":           {n: rule(bobs.UID, 7), bob: true},
 		"a rule on all that match":             {n: rule(0, 7)},
@@ -379,7 +380,7 @@ func TestDestinationsOfAnAreaWhoseFileIsDamaged(t *testing.T) {
 func TestWhyHidesOthersDestinations(t *testing.T) {
 	d := &Daemon{nodes: map[uint32]*node{}}
 	n := &node{id: 5, res: identity.Resolved{Subject: api.Subject{Kind: api.KindTo, ID: "203.0.113.7@" + ofBob}, Kind: enforce.KindDestination, UID: bobs.UID}}
-	n.wishes[enforce.OwnerAdmin].Up = 1e6
+	n.requested[enforce.OwnerAdmin].Up = 1e6
 	n.to = &toward{scope: &node{res: identity.User(bobs.UID)}}
 	d.nodes[5] = n
 	limits := func(by auth.Actor, chargedTo uint32) string {

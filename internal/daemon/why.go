@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 const (
@@ -312,7 +313,7 @@ func (w *whyLooks) limits(l *whyLook) []api.WhyLimit {
 			why := api.WhyLimit{Limit: limit, Subject: w.subject(l, n), Node: id}
 			why.Holds = limit.Enforced && !slices.ContainsFunc(limits, func(o api.Limit) bool {
 				return o.Direction == limit.Direction && o.BytesPerSec < limit.BytesPerSec
-			}) && (!l.last.Loopback || n.holding().loopback())
+			}) && (!l.last.Loopback || n.holding().Loopback())
 			switch limit.Direction {
 			case api.Down:
 				use(&why, rates.down)
@@ -349,7 +350,7 @@ func (w *whyLooks) own(l *whyLook) []api.WhyLimit {
 		}
 		own := api.WhyLimit{
 			Limit: api.Limit{
-				Owner: "setsockopt", Direction: d, BytesPerSec: rate, BurstNS: defaultBurst, Enforced: alone || s.Own != 0,
+				Owner: "setsockopt", Direction: d, BytesPerSec: rate, BurstNS: limit.DefaultBurstNS, Enforced: alone || s.Own != 0,
 			},
 			Subject: api.Subject{Kind: api.KindSocket, ID: option},
 		}

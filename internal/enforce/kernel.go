@@ -79,6 +79,12 @@ const (
 	Directions
 )
 
+// DefaultWeight is the weight of a node without one of its own, and MaxWeight is the highest.
+const (
+	DefaultWeight = 100
+	MaxWeight     = 10000
+)
+
 // NodeSpec is the desired state of a node.
 type NodeSpec struct {
 	ID              uint32 // chosen by the daemon, 1..MaxNodes-1, stable for the node's life

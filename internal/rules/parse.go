@@ -10,6 +10,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -36,9 +37,6 @@ const (
 	MaxUserRules = 128
 	// MaxUserText bounds a text in a user's own file, and the number of texts in a list.
 	MaxUserText = 128
-
-	maxWeight     = 10_000
-	defaultWeight = 100
 )
 
 // keysOfRule returns the keys that a rule may have.
@@ -326,10 +324,10 @@ func (o object) limits(r *Rule) {
 	if value, there := o.keys["weight"]; there {
 		weight, ok := value.(int64)
 		switch {
-		case !ok || weight < 1 || weight > maxWeight:
-			o.problem("weight", "weight = 50; 100 is the default", "a weight is a number from 1 to %d", maxWeight)
-		case o.in.OfUser && weight > defaultWeight:
-			o.problem("weight", "weight = 100, or less", "only the administrator may raise a weight above %d", defaultWeight)
+		case !ok || weight < 1 || weight > limit.MaxWeight:
+			o.problem("weight", "weight = 50; 100 is the default", "a weight is a number from 1 to %d", limit.MaxWeight)
+		case o.in.OfUser && weight > limit.DefaultWeight:
+			o.problem("weight", "weight = 100, or less", "only the administrator may raise a weight above %d", limit.DefaultWeight)
 		default:
 			r.Limits.Weight = uint32(weight)
 		}

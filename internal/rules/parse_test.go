@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/internal/limit"
 )
 
 func users(name string) (uint32, error) {
@@ -310,7 +312,7 @@ adapt = "30%"
 				require.NotEmpty(t, r.Key())
 				if ofUser {
 					require.Empty(t, r.users)
-					require.LessOrEqual(t, r.Limits.Weight, uint32(defaultWeight))
+					require.LessOrEqual(t, r.Limits.Weight, uint32(limit.DefaultWeight))
 				}
 				for _, c := range r.commands {
 					if pattern := strings.Join(c.pieces, "*"); len(pattern)*len(line) < 1<<16 {

@@ -102,7 +102,7 @@ func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
 // that shares the node's limit, and the child's weight. It also gets the innermost node with a guarantee on the
 // way, 0 = none.
 func (k *Kernel) climb(r bpf.SocketRecord, visit func(h bpf.Hop, n bpf.Node, child uint64, weight, promised uint32)) {
-	child, weight, promised := r.State.Child, uint32(defaultWeight), uint32(0)
+	child, weight, promised := r.State.Child, uint32(enforce.DefaultWeight), uint32(0)
 	for _, h := range r.State.Path {
 		n, ok := k.nodes[h.Node]
 		if !ok || n.Generation != h.Generation {

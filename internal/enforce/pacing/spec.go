@@ -12,7 +12,7 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 		StartBoottimeNs: spec.StartBoottimeNS, Weight: spec.Weight,
 	}
 	if n.Weight == 0 {
-		n.Weight = defaultWeight
+		n.Weight = enforce.DefaultWeight
 	}
 	if spec.Loopback {
 		n.Flags |= bpf.NodeLoopback

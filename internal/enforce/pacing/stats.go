@@ -138,7 +138,7 @@ func (k *Kernel) asChild(id uint32, n bpf.Node, wide func() []uint32) (most uint
 		look(at)
 		at = k.nodes[at].Parent
 	}
-	if most != 0 || n.Weight == defaultWeight && n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec == 0 {
+	if most != 0 || n.Weight == enforce.DefaultWeight && n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec == 0 {
 		return most
 	}
 	looked := 0
