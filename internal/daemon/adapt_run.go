@@ -31,7 +31,7 @@ func (d *Daemon) wakeAdapts() {
 }
 
 // keepAdapts follows all paths, and tries again where that has failed.
-func (d *Daemon) keepAdapts(ctx context.Context) {
+func (d *Daemon) keepAdapts(ctx context.Context, tick <-chan time.Time) {
 	var running sync.WaitGroup
 	defer func() {
 		running.Wait()
@@ -41,8 +41,6 @@ func (d *Daemon) keepAdapts(ctx context.Context) {
 			d.closePath(a) // a path that was just opened
 		}
 	}()
-	again := time.NewTicker(time.Second)
-	defer again.Stop()
 	failing := ""
 	for {
 		d.complainOnce(&failing, "what rules adapt is not all followed", d.followRules(ctx))
@@ -52,7 +50,7 @@ func (d *Daemon) keepAdapts(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-d.adapts.wake:
-		case <-again.C:
+		case <-tick:
 		}
 	}
 }

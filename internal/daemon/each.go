@@ -52,21 +52,22 @@ func (d *Daemon) wakeEach() {
 }
 
 // keepEach makes nodes for new addresses, and removes those of idle ones.
-func (d *Daemon) keepEach(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
+func (d *Daemon) keepEach(ctx context.Context, tick <-chan time.Time) {
 	failing := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		case <-d.eachMet:
 		}
 		began := time.Now()
-		err := d.lookAtEach()
+		some, err := d.lookAtEach()
 		pause := max(eachPause, eachRest*time.Since(began))
 		d.complainOnce(&failing, "limits for each address were not looked after", err)
+		if !some {
+			continue
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -75,10 +76,11 @@ func (d *Daemon) keepEach(ctx context.Context) {
 	}
 }
 
-func (d *Daemon) lookAtEach() error {
+// lookAtEach looks at the addresses that limits for each of them have met. It reports whether there are such limits.
+func (d *Daemon) lookAtEach() (some bool, err error) {
 	peers := map[uint32][]enforce.Peer{}
 	d.mu.Lock()
-	some := len(d.stock) > 0
+	some = len(d.stock) > 0
 	for id, n := range d.nodes {
 		some = some || n.isEach() || n.to != nil && n.to.each != 0
 		if n.isEach() && !n.to.leaving {
@@ -87,7 +89,7 @@ func (d *Daemon) lookAtEach() error {
 	}
 	d.mu.Unlock()
 	if !some {
-		return nil
+		return false, nil
 	}
 	var errs []error
 	for id := range peers {
@@ -99,12 +101,12 @@ func (d *Daemon) lookAtEach() error {
 	}
 	now, err := d.sampler.full()
 	if err != nil {
-		return errors.Join(append(errs, err)...)
+		return true, errors.Join(append(errs, err)...)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown {
-		return nil
+		return false, nil
 	}
 	errs = append(errs, d.tendEach(now))
 	for id, list := range peers {
@@ -112,7 +114,7 @@ func (d *Daemon) lookAtEach() error {
 			errs = append(errs, d.meetEach(n, list), d.stockUp(n))
 		}
 	}
-	return errors.Join(errs...)
+	return true, errors.Join(errs...)
 }
 
 // tendEach updates the present addresses' nodes to the request, and ends unused ones. The caller holds d.mu.

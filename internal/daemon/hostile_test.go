@@ -33,6 +33,13 @@ func (c *clerk) ownRules(uid uint32, text string) {
 	c.homes[uid] = home
 }
 
+// touchRules makes the daemon look at a user's own rules.
+func (c *clerk) touchRules(uid uint32) {
+	c.t.Helper()
+	now := time.Now()
+	require.NoError(c.t, os.Chtimes(filepath.Join(c.homes[uid], ".config/netnice/netnice.toml"), now, now))
+}
+
 func (c *clerk) admins(pid int) uint64 {
 	c.t.Helper()
 	specs, err := c.fake.Nodes()

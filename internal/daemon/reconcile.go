@@ -139,9 +139,7 @@ func (d *Daemon) startWatch(n *node) {
 }
 
 // keepHouse reconciles with the kernel at every tick, and when a process has ended.
-func (d *Daemon) keepHouse(ctx context.Context) {
-	tick := time.NewTicker(d.opts.Tick)
-	defer tick.Stop()
+func (d *Daemon) keepHouse(ctx context.Context, tick <-chan time.Time) {
 	pause, told := watchdogPause(), time.Now()
 	var named <-chan time.Time // when to read names of new nodes' programs; nil = there are none
 	var said unreachable
@@ -150,7 +148,7 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 			d.keepReachable(&said)
 			d.followNames(ctx)
 			d.readSubordinates()
@@ -181,16 +179,14 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 }
 
 // keepArmed calls Maintain at every tick while there are nodes, and whenever the kernel side asks for it.
-func (d *Daemon) keepArmed(ctx context.Context) {
-	tick := time.NewTicker(d.opts.Tick)
-	defer tick.Stop()
+func (d *Daemon) keepArmed(ctx context.Context, tick <-chan time.Time) {
 	events := d.kernel.Events()
 	failing := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 			if d.count() == 0 {
 				continue
 			}

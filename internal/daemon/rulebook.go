@@ -253,15 +253,23 @@ func (d *Daemon) keepExecs(ctx context.Context) {
 }
 
 // keepRules follows the files and the time, until ctx ends.
-func (d *Daemon) keepRules(ctx context.Context) {
-	tick := time.NewTicker(d.opts.Tick)
-	defer tick.Stop()
+func (d *Daemon) keepRules(ctx context.Context, tick <-chan time.Time) {
+	homes := &d.rules.homes.watch
+	defer homes.close()
 	d.lookAtRules(asking{all: true})
 	for {
+		var settled <-chan time.Time // nil = no file is being written
+		if d.isRuleFileNew() {
+			settled = time.After(min(settlePause, d.opts.Tick))
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
+			d.lookAtRules(asking{})
+		case <-homes.changed:
+			d.lookAtRules(asking{})
+		case <-settled:
 			d.lookAtRules(asking{})
 		case <-d.opts.Hangup:
 			d.log.Info("a look at the rules was asked for by a signal")
@@ -269,6 +277,23 @@ func (d *Daemon) keepRules(ctx context.Context) {
 			d.lookAtRules(asking{all: true})
 		}
 	}
+}
+
+// settlePause is how long a file has to stay as it is before it is read: its writer may not be done.
+const settlePause = 50 * time.Millisecond
+
+// isRuleFileNew reports whether the last look found a file in another state than the look before it.
+func (d *Daemon) isRuleFileNew() bool {
+	r := &d.rules
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	isNew := func(b *book) bool { return b.seen != b.stamp && b.stamp != readAgain }
+	for _, b := range r.users {
+		if isNew(b) {
+			return true
+		}
+	}
+	return isNew(&r.system)
 }
 
 // rereadRules makes the next look read the files although they seem unchanged; uid nil = all files.

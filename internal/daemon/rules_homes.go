@@ -18,6 +18,10 @@ import (
 const (
 	// filePatience is the time that a look waits for one home.
 	filePatience = 250 * time.Millisecond
+	// homePause is how often the daemon looks at a home that it cannot watch, and watchedPause at one that it can: it is
+	// told nothing of changes on another machine.
+	homePause    = 10 * time.Second
+	watchedPause = time.Minute
 	// homesAtOnce is the number of homes that are read at a time.
 	homesAtOnce = 8
 	// homesPatience is the time after which a look begins with no other home, unless a request covers all homes and
@@ -38,11 +42,12 @@ type homeLook struct {
 	now   time.Time
 	late  bool // the wait for it timed out
 
-	done   chan struct{} // closed when the fields below are set; nil: it has not begun
-	stamp  string        // stamp of the file
-	isRead bool
-	list   []*rules.Rule
-	err    error
+	done    chan struct{} // closed when the fields below are set; nil: it has not begun
+	watched bool          // a later change will be told
+	stamp   string        // stamp of the file
+	isRead  bool
+	list    []*rules.Rule
+	err     error
 }
 
 // homeLooks holds the looks that homes have not answered. Its lock is held for a whole look at users' rules, and taken
@@ -54,6 +59,25 @@ type homeLooks struct {
 	listed  bool            // all homes were listed once
 	told    map[uint32]homeTold
 	full    bool // the log says that there are too many
+	watch   homeWatch
+	last    map[uint32]homeLast // the last looks that had a result
+}
+
+// homeLast is the time of the last look at a home, and whether it is watched since.
+type homeLast struct {
+	at      time.Time
+	watched bool
+}
+
+// isDue reports whether a look covers a home though nobody asks for it. The argument b is what is known of the user's
+// rules, or nil.
+func (h *homeLooks) isDue(uid uint32, b *book, now time.Time) bool {
+	last, known := h.last[uid]
+	pause := homePause
+	if last.watched {
+		pause = watchedPause
+	}
+	return h.watch.file == nil || !known || h.watch.take(uid) || h.hanging[uid] != nil || b != nil && b.isOutdated(b.seen, now) || now.Sub(last.at) >= pause
 }
 
 // homeTold is the last log line about a home, and its time.
@@ -63,11 +87,12 @@ type homeTold struct {
 }
 
 // see looks at the file, and reads it if it has changed. The function before is a test's, or nil.
-func (l *homeLook) see(before func(uid uint32)) {
+func (l *homeLook) see(watch *homeWatch, before func(uid uint32)) {
 	defer close(l.done)
 	if before != nil {
 		before(l.uid)
 	}
+	l.watched = watch.add(l.uid, l.home) // before the look, so that it misses nothing
 	l.stamp = rules.UserStamp(l.home)
 	b := l.known
 	if b == nil {
@@ -119,6 +144,7 @@ func (d *Daemon) lookAtHomes(asked asking) (seen []*homeLook, err error) {
 	}
 	// The daemon itself makes the first look, and rules with destinations wait for it.
 	seen = append(seen, d.seeHomes(begin, asked.all && h.listed)...)
+	h.lookedAt(seen, d.now())
 	if asked.uid == nil {
 		h.noteUnseen(looks)
 	}
@@ -147,7 +173,7 @@ func (d *Daemon) homesToSee(asked asking) (list []*homeLook, err error) {
 	}
 	now := d.now()
 	for uid, home := range homes {
-		if asked.uid != nil && !asked.of(uid) {
+		if asked.uid != nil && !asked.of(uid) || !asked.of(uid) && !r.homes.isDue(uid, r.users[uid], now) {
 			continue
 		}
 		l := &homeLook{uid: uid, home: home, asked: asked.of(uid), now: now}
@@ -186,7 +212,7 @@ func (d *Daemon) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
 				}
 				l := list[i]
 				l.done = make(chan struct{})
-				go l.see(d.opts.atHome)
+				go l.see(&h.watch, d.opts.atHome)
 				if l.await(); l.late {
 					late.Add(1)
 				}
@@ -224,6 +250,16 @@ func (d *Daemon) tellHanging(l *homeLook) {
 		d.log.Info("a home folder answers again", "uid", l.uid, "home", l.home)
 	case !l.late:
 		delete(told, l.uid)
+	}
+}
+
+// lookedAt notes the looks that have a result. The caller holds h.mu.
+func (h *homeLooks) lookedAt(seen []*homeLook, now time.Time) {
+	if h.last == nil {
+		h.last = make(map[uint32]homeLast)
+	}
+	for _, l := range seen {
+		h.last[l.uid] = homeLast{at: now, watched: l.watched}
 	}
 }
 

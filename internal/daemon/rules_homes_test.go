@@ -84,6 +84,9 @@ func TestHomesThatDoNotAnswer(t *testing.T) {
 	}
 	c.eventually("all are read", func() bool { rules, _ := count(); return rules == stuck })
 	hang.Store(true)
+	for i := range uint32(stuck) {
+		c.touchRules(firstStuck + i)
+	}
 	for i := range uint32(users) {
 		c.ownRules(firstUser+i, rule("y", "up = '1MB/s'"))
 	}
@@ -120,7 +123,11 @@ func TestSlowHome(t *testing.T) {
 	c.ownRules(user, rule("x", "up = '1MB/s'"))
 	c.eventually("its rules are read", func() bool {
 		list, err := c.Rules(context.Background(), root)
-		return err == nil && len(list.Rules) == 1 && looks.Load() >= 4
+		if err != nil || len(list.Rules) != 1 {
+			return false
+		}
+		c.touchRules(user) // it is looked at again
+		return looks.Load() >= 4
 	})
 	require.Equal(t, 1, log.count("a home folder does not answer"))
 }
@@ -229,8 +236,8 @@ func TestUsersRulesStayUntilHomesAreSeen(t *testing.T) {
 	fake := new(enforcetest.Kernel)
 	var opts Options
 	c := newClerk(t, fake, rule(a, "up = '1MB/s'"), func(o *Options) { opts = *o })
+	pid := c.runs(b, user) // before the rules, as nobody tells of its exec
 	c.ownRules(user, rule(b, "up = '3MB/s'"))
-	pid := c.runs(b, user)
 	c.eventually("a user's own rule", func() bool { return c.limit(pid) == 3e6 })
 	require.NoError(t, c.stop())
 	removed := fake.Calls("RemoveNode")
@@ -288,8 +295,8 @@ func TestHomeThatHangsFromTheStart(t *testing.T) {
 	fake := new(enforcetest.Kernel)
 	var opts Options
 	c := newClerk(t, fake, "", func(o *Options) { opts = *o })
-	c.ownRules(user, rule(a, "up = '1MB/s'"))
 	pid := c.runs(a, user)
+	c.ownRules(user, rule(a, "up = '1MB/s'"))
 	c.eventually("a user's own rule", func() bool { return c.limit(pid) == 1e6 })
 	require.NoError(t, c.stop())
 	c.rules.mu.Lock()

@@ -28,17 +28,26 @@ const (
 func (d *Daemon) life(ctx context.Context) (departure, error) {
 	house, cancel := context.WithCancel(ctx)
 	var keepers sync.WaitGroup
-	keepers.Go(func() { d.keepHouse(house) })
-	keepers.Go(func() { d.keepArmed(house) })
+	var ticks pulse
+	ticking := func(keep func(context.Context, <-chan time.Time)) {
+		beat := ticks.beat()
+		keepers.Go(func() { keep(house, beat) })
+	}
+	ticking(d.keepHouse)
+	ticking(d.keepArmed)
 	keepers.Go(func() { d.keepRequests(house) })
 	keepers.Go(func() { d.keepPowers(house) })
-	keepers.Go(func() { d.keepAdapts(house) })
-	keepers.Go(func() { d.keepEach(house) })
+	ticking(d.keepAdapts)
+	ticking(d.keepEach)
 	keepers.Go(func() { d.keepNames(house) })
 	if d.followsRules() {
-		keepers.Go(func() { d.keepRules(house) })
+		if err := d.rules.homes.watch.open(); err != nil {
+			d.log.Warn("each home is looked at for rules all the time", "err", err)
+		}
+		ticking(d.keepRules)
 		keepers.Go(func() { d.keepExecs(house) })
 	}
+	keepers.Go(func() { ticks.run(house, d.opts.Tick) })
 	defer keepers.Wait()
 	defer cancel()
 	for {
@@ -67,8 +76,12 @@ func (d *Daemon) serve(ctx context.Context) (departure, error) {
 	d.tell(sdnotify.SdNotifyReady)
 	d.log.Info("netnice is ready", "socket", d.opts.SocketPath, "nodes", d.count(), "on_demand", d.opts.OnDemand)
 
-	idle := time.NewTicker(max(min(d.opts.IdleAfter/5, d.opts.Tick), time.Millisecond))
-	defer idle.Stop()
+	var idle <-chan time.Time
+	if d.opts.OnDemand {
+		tick := time.NewTicker(max(min(d.opts.IdleAfter/5, d.opts.Tick), time.Millisecond))
+		defer tick.Stop()
+		idle = tick.C
+	}
 	why := leftBySignal
 wait:
 	for {
@@ -78,7 +91,7 @@ wait:
 		case <-d.downc:
 			why = leftByDown
 			break wait
-		case <-idle.C:
+		case <-idle:
 			if d.idle() {
 				why = leftIdle
 				break wait
