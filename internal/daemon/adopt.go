@@ -60,7 +60,7 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 			}
 		}
 		n.id, n.applied = inForce[i].ID, true
-		d.nodes[n.id] = n
+		d.keepNode(n)
 		inForce = slices.Delete(inForce, i, i+1)
 	}
 	for _, spec := range inForce {
@@ -73,7 +73,7 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 			d.log.Error("of a limit on a part of the traffic the damaged file does not say what it is for: it ends, unless a rule makes it anew", "node", spec.ID)
 		}
 		if n := d.stranger(ctx, spec); n != nil {
-			d.nodes[n.id] = n
+			d.keepNode(n)
 			if number := older[n.id]; number != 0 {
 				byID[number] = n
 			}
@@ -153,7 +153,7 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 	if d.used(n.id) || n.id >= enforce.FirstSocketNode {
 		n.id = d.freeID()
 	}
-	d.nodes[n.id] = n
+	d.keepNode(n)
 }
 
 // stranger makes a node for a limit in force that is not in the file. It returns nil for a kind that this daemon does

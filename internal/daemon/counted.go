@@ -20,7 +20,7 @@ func (d *Daemon) countsReceived(n *node) bool {
 
 // countsSent reports whether a node's sent bytes are counted. The node needs a limit or a reservation of its own, or a
 // share of an enclosing limit (asChild in enforce/pacing). The caller holds d.mu.
-func (d *Daemon) countsSent(n *node, around enclosures, now sample) bool {
+func (d *Daemon) countsSent(n *node, around *enclosures, now sample) bool {
 	if n.sendingLimit() != 0 || n.reserved.link != 0 {
 		return true
 	}
@@ -51,7 +51,7 @@ func (d *Daemon) countsSent(n *node, around enclosures, now sample) bool {
 }
 
 // cgroupOf returns the folder of the cgroup that a process is in, "" if it is not known.
-func (e enclosures) cgroupOf(n *node) string {
+func (e *enclosures) cgroupOf(n *node) string {
 	if e.mount == "" {
 		return ""
 	}
@@ -63,7 +63,7 @@ func (e enclosures) cgroupOf(n *node) string {
 }
 
 // anyCgroup reports whether a node on a folder, or on one that encloses it, fulfils a condition.
-func (e enclosures) anyCgroup(dir string, is func(id uint32) bool) bool {
+func (e *enclosures) anyCgroup(dir string, is func(id uint32) bool) bool {
 	for ; len(dir) > len(e.mount) && e.mount != ""; dir = path.Dir(dir) {
 		if is(e.cgroups[dir]) {
 			return true

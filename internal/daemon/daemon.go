@@ -151,7 +151,9 @@ type Daemon struct {
 	// admins is the group whose members have the rights of root; nil = none, or not known yet.
 	admins atomic.Pointer[uint32]
 
-	mu           sync.Mutex // guards the fields up to noticed
+	mu           sync.Mutex  // guards the fields up to noticed
+	inOrder      []*node     // the nodes in order, nil = not known: see sorted
+	enclosing    *enclosures // nil = not known
 	nodes        map[uint32]*node
 	stock        map[uint32]enforce.NodeSpec // preallocated nodes for peer addresses, by their ids: stock.go
 	nextID       uint32

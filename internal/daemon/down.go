@@ -38,7 +38,7 @@ func (d *Daemon) liftLimits() error {
 	for id, n := range d.nodes {
 		n.watch.stop()
 		d.leaveScope(n)
-		delete(d.nodes, id)
+		d.forgetNode(id)
 	}
 	d.dropLists()
 	d.sweepScopes()

@@ -49,7 +49,7 @@ func (d *Daemon) endGone() {
 			d.once(n, err)
 			continue
 		}
-		delete(d.nodes, n.id)
+		d.forgetNode(n.id)
 		d.outerGone(n)
 		destined = destined || n.destined()
 		ended = append(ended, record{Gone: n.id})

@@ -272,10 +272,25 @@ func (d *Daemon) lineCommand() string {
 
 // promisedOn returns the node's guarantee on sending, or on receiving, in bytes/s.
 func (n *node) promisedOn(way enforce.Direction) uint64 {
+	if n.promisesNothing() {
+		return 0
+	}
 	if way == enforce.Down {
 		return n.holding()[enforce.OwnerAdmin].MinDown
 	}
 	return n.promised()
+}
+
+// promisesNothing reports whether nobody has asked for a guarantee or a reservation of the node, as of most.
+func (n *node) promisesNothing() bool {
+	for owner := range n.requested {
+		for _, l := range []*limit.Limit{&n.requested[owner], &n.ruled.Owners[owner].Wish} {
+			if l.Min != 0 || l.MinDown != 0 || l.Reserve.SliceNS != 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func rateText(bytesPerSec uint64) string { return units.FormatRate(bytesPerSec, units.Bytes) }

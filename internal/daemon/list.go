@@ -197,8 +197,11 @@ type enclosures struct {
 	host     uint32
 }
 
-func (d *Daemon) enclosures() enclosures {
-	e := enclosures{resolver: d.resolver, cgroups: make(map[string]uint32), users: make(map[uint32]uint32)}
+func (d *Daemon) enclosures() *enclosures {
+	if d.enclosing != nil {
+		return d.enclosing
+	}
+	e := &enclosures{resolver: d.resolver, cgroups: make(map[string]uint32), users: make(map[uint32]uint32)}
 	for id, n := range d.nodes {
 		switch {
 		case n.res.Kind == enforce.KindHost:
@@ -214,10 +217,11 @@ func (d *Daemon) enclosures() enclosures {
 			e.mount = mount
 		}
 	}
+	d.enclosing = e
 	return e
 }
 
-func (e enclosures) of(n *node) uint32 {
+func (e *enclosures) of(n *node) uint32 {
 	switch n.res.Kind {
 	case enforce.KindHost, enforce.KindLink:
 		return 0
@@ -244,7 +248,7 @@ func (e enclosures) of(n *node) uint32 {
 }
 
 // around returns the innermost cgroup node that contains a folder.
-func (e enclosures) around(dir string) uint32 {
+func (e *enclosures) around(dir string) uint32 {
 	for ; len(dir) > len(e.mount) && e.mount != ""; dir = path.Dir(dir) {
 		if id := e.cgroups[dir]; id != 0 {
 			return id

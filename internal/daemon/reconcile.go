@@ -25,7 +25,7 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 		if err := d.apply(&n); err != nil {
 			return nil, err
 		}
-		d.nodes[n.id] = &n
+		d.keepNode(&n)
 		d.writeChange(n.lasting(), n.change())
 		d.hadNodes.Store(true)
 		d.startWatch(&n)
@@ -36,6 +36,9 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 	}
 	before := *old
 	*old = *next
+	if before.res.Kind != old.res.Kind || before.res.UID != old.res.UID || before.res.Dir != old.res.Dir {
+		defer d.nodesMoved()
+	}
 	if err := d.apply(old); err != nil {
 		*old = before
 		return nil, err
@@ -62,7 +65,7 @@ func (d *Daemon) drop(n *node) error {
 	if err := d.unapply(n); err != nil {
 		return err
 	}
-	delete(d.nodes, n.id)
+	d.forgetNode(n.id)
 	d.outerGone(n)
 	if n.destined() {
 		defer d.followDestinations()
@@ -98,6 +101,7 @@ func (d *Daemon) rebind(n *node, res identity.Resolved) error {
 		return err
 	}
 	n.res = res
+	d.nodesMoved()
 	d.dirty = true
 	return d.apply(n)
 }

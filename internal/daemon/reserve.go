@@ -19,6 +19,9 @@ type reserved struct {
 
 // promised returns the guaranteed egress of the node, in bytes/s.
 func (n *node) promised() uint64 {
+	if n.promisesNothing() {
+		return 0
+	}
 	if n.holding().Reservation() != (limit.Slice{}) {
 		return n.reserved.bytesPerSec
 	}

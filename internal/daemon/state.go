@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -170,17 +172,27 @@ func (n *node) lasting() bool {
 
 func (d *Daemon) statePath() string { return filepath.Join(d.opts.StateDir, stateName) }
 
-// sorted returns the nodes, outermost kind first, then by id.
+// keepNode adds a node. The caller holds d.mu.
+func (d *Daemon) keepNode(n *node) {
+	d.nodes[n.id] = n
+	d.nodesMoved()
+}
+
+// forgetNode removes a node. The caller holds d.mu.
+func (d *Daemon) forgetNode(id uint32) {
+	delete(d.nodes, id)
+	d.nodesMoved()
+}
+
+// nodesMoved drops what was derived from the subjects of all nodes. The caller holds d.mu.
+func (d *Daemon) nodesMoved() { d.inOrder, d.enclosing = nil, nil }
+
+// sorted returns the nodes, outermost kind first, then by id. The caller may change the list, and holds d.mu.
 func (d *Daemon) sorted() []*node {
-	list := make([]*node, 0, len(d.nodes))
-	for _, n := range d.nodes {
-		list = append(list, n)
+	if d.inOrder == nil || len(d.inOrder) != len(d.nodes) {
+		d.inOrder = slices.SortedFunc(maps.Values(d.nodes), func(a, b *node) int {
+			return cmp.Or(cmp.Compare(b.res.Kind, a.res.Kind), cmp.Compare(a.id, b.id))
+		})
 	}
-	slices.SortFunc(list, func(a, b *node) int {
-		if a.res.Kind != b.res.Kind {
-			return int(b.res.Kind) - int(a.res.Kind)
-		}
-		return int(a.id) - int(b.id)
-	})
-	return list
+	return slices.Clone(d.inOrder)
 }

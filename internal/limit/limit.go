@@ -57,6 +57,9 @@ func (l Limit) Empty() bool {
 
 // Over returns l, with the rates and the weight of other where l has none.
 func (l Limit) Over(other Limit) Limit {
+	if other == (Limit{}) {
+		return l // as most are
+	}
 	for _, r := range Rates {
 		if to := r.Of(&l); *to == 0 {
 			*to = *r.Of(&other)
