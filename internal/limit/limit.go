@@ -11,12 +11,14 @@ import (
 )
 
 const (
-	// DefaultWeight is the weight of a subject for which no owner has set one, and MaxWeight is the highest.
+	// DefaultWeight is the weight of a subject for which no owner has set one.
 	DefaultWeight = enforce.DefaultWeight
-	MaxWeight     = enforce.MaxWeight
-	// DefaultBurstNS is the burst of a limit for which no owner has set one, and MaxBurstNS is the longest.
+	// MaxWeight is the highest weight.
+	MaxWeight = enforce.MaxWeight
+	// DefaultBurstNS is the burst of a limit for which no owner has set one.
 	DefaultBurstNS = uint64(10 * time.Millisecond)
-	MaxBurstNS     = uint64(time.Minute)
+	// MaxBurstNS is the longest burst.
+	MaxBurstNS = uint64(time.Minute)
 	// MaxDSCP is the highest value of a DSCP.
 	MaxDSCP = 63
 )
