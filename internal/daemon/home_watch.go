@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +20,7 @@ import (
 // a user's own rules, so that it need not look at each home all the time. It is not told of changes on other machines,
 // and of none where no file is watched: see homePause.
 
-// homeWatch says which users' own rules may have changed. Its zero value watches nothing.
+// homeWatch says whose rules may have changed. Its zero value watches nothing.
 type homeWatch struct {
 	mu      sync.Mutex
 	file    *os.File                // of inotify(7); nil = there is none
@@ -99,6 +100,24 @@ func (w *homeWatch) add(uid uint32, home string) (watched bool) {
 		}
 	}
 	return true
+}
+
+// administrators stands for the owner of the administrator's rules, which are in no home.
+const administrators = math.MaxUint32
+
+// addSystem watches the folders of the administrator's rules that exist.
+func (w *homeWatch) addSystem(dir string) {
+	if w.file == nil {
+		return
+	}
+	for _, folder := range []string{dir, filepath.Join(dir, rules.MoreDir)} {
+		fd, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		_ = w.addFolder(administrators, fd, "", atTheEnd) // each tick looks at these files
+		unix.Close(fd)
+	}
 }
 
 func (w *homeWatch) addFolder(uid uint32, folder int, next string, mask uint32) error {

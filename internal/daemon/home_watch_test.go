@@ -89,3 +89,16 @@ func TestOwnRulesActAtOnce(t *testing.T) {
 		t.Logf("after %v", time.Since(begin))
 	}
 }
+
+// So does a change of the administrator's rules, also in a folder that is new.
+func TestSystemRulesActAtOnce(t *testing.T) {
+	testutil.RequireRoot(t)
+	c := newClerk(t, new(enforcetest.Kernel), "", func(o *Options) { o.Tick = time.Hour })
+	pid := c.runs(name("its"), 0)
+	c.write(rule(name("its"), "up = '1MB/s'"))
+	c.eventually("the rule holds", func() bool { return c.limit(pid) == 1e6 })
+	require.NoError(t, os.Mkdir(filepath.Join(c.dir, "conf.d"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "conf.d", "more.toml"), []byte(rule(name("its"), "up = '500kB/s'")), 0o644))
+	c.write("")
+	c.eventually("the other file's rule holds", func() bool { return c.limit(pid) == 5e5 })
+}

@@ -176,6 +176,9 @@ func (d *Daemon) lookUpRuleUsers(ctx context.Context) {
 // The caller holds d.rules.mu.
 func (d *Daemon) readSystem(asked asking) (changed bool) {
 	b := &d.rules.system
+	if watch := &d.rules.homes.watch; !d.rules.read || watch.take(administrators) || b.seen != b.stamp {
+		watch.addSystem(d.opts.RulesDir) // its folders may be new
+	}
 	return d.renew(b, rules.SystemStamp(d.opts.RulesDir), asked.all, d.now(), func() ([]*rules.Rule, error) {
 		return d.loadSystem(b)
 	})

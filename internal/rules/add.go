@@ -69,7 +69,7 @@ func (d Draft) AddToSystem(dir string, owner uint32, lookupUser func(name string
 		}
 		others = append(others, list...)
 	}
-	path := filepath.Join(dir, moreDir, fileOf(d.Program))
+	path := filepath.Join(dir, MoreDir, fileOf(d.Program))
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil, &ExistsError{Program: d.Program, File: path}
 	}

@@ -51,6 +51,6 @@ func (d Draft) noteOverlaps(a *Addition, list []*Rule) {
 
 // readsBefore reports whether a file is read before another one of the administrator's; a file is not before itself.
 func readsBefore(file, other string) bool {
-	inMore := func(path string) bool { return filepath.Base(filepath.Dir(path)) == moreDir }
+	inMore := func(path string) bool { return filepath.Base(filepath.Dir(path)) == MoreDir }
 	return inMore(file) && inMore(other) && filepath.Base(file) < filepath.Base(other)
 }

@@ -17,7 +17,8 @@ import (
 const (
 	DefaultDir = "/etc/netnice"
 	fileName   = "netnice.toml"
-	moreDir    = "conf.d"
+	// MoreDir is the folder of further files below the administrator's folder.
+	MoreDir = "conf.d"
 	// OfUser is the path of a user's own file below the home.
 	OfUser = ".config/netnice/netnice.toml"
 )
@@ -32,13 +33,13 @@ func SystemFiles(dir string) ([]string, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	more, err := os.ReadDir(filepath.Join(dir, moreDir)) // sorted
+	more, err := os.ReadDir(filepath.Join(dir, MoreDir)) // sorted
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	for _, e := range more {
 		if filepath.Ext(e.Name()) == ".toml" && !strings.HasPrefix(e.Name(), ".") {
-			files = append(files, filepath.Join(dir, moreDir, e.Name()))
+			files = append(files, filepath.Join(dir, MoreDir, e.Name()))
 		}
 	}
 	return files, nil
@@ -77,7 +78,7 @@ func LoadSystem(dir string, owner uint32, lookupUser func(name string) (uint32, 
 
 // untrustedFolders returns the mistakes in the rights of the administrator's folders that exist.
 func untrustedFolders(dir string, owner uint32) (problems Problems) {
-	for _, folder := range []string{dir, filepath.Join(dir, moreDir)} {
+	for _, folder := range []string{dir, filepath.Join(dir, MoreDir)} {
 		info, err := os.Stat(folder)
 		if err != nil {
 			continue
@@ -210,7 +211,7 @@ func SystemStamp(dir string) string {
 		writeStamp(&b, &st)
 	}
 	stamp(dir)
-	stamp(filepath.Join(dir, moreDir))
+	stamp(filepath.Join(dir, MoreDir))
 	files, err := SystemFiles(dir)
 	if err != nil {
 		fmt.Fprintln(&b, err)
