@@ -89,6 +89,10 @@ type Limit struct {
 	Enforced bool `json:"enforced"`
 	// UntilReboot reports whether the limit ends with a reboot. Limits on processes always do, without this flag.
 	UntilReboot bool `json:"until_reboot,omitempty"`
+	// LeftNS is how long a limit for a time still holds; 0 = until it is lifted. ThenBytesPerSec is the limit that holds
+	// again after that; 0 = none.
+	LeftNS          uint64 `json:"left_ns,omitempty"`
+	ThenBytesPerSec uint64 `json:"then_bytes_per_sec,omitempty"`
 	// Rule is the rule that set the limit; nil if a command set it.
 	Rule *RuleOrigin `json:"rule,omitempty"`
 }

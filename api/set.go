@@ -75,6 +75,9 @@ type SetRequest struct {
 	// process there: into a systemd scope where systemd runs. This suits programs whose children escape the process
 	// tree.
 	Scope bool `json:"scope,omitempty"`
+	// ForNS is how long the limit holds from now, 1 s to 10 years; then what the caller had set before holds again. Only
+	// ceilings are for a time. 0 means until it is lifted.
+	ForNS uint64 `json:"for_ns,omitempty"`
 	// DryRun asks what the request would change, and changes nothing.
 	DryRun bool `json:"dry_run,omitempty"`
 }

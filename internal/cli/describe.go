@@ -52,6 +52,12 @@ func lowest(limits []api.Limit) []api.Limit {
 // rateText prints the rate and the direction of a limit: "10 MB/s up".
 func (a *App) rateText(l api.Limit) string {
 	text := units.FormatRate(l.BytesPerSec, a.units) + " " + printable(string(l.Direction))
+	if l.LeftNS != 0 {
+		text += " for " + units.FormatDuration(l.LeftNS) + " more"
+		if l.ThenBytesPerSec != 0 {
+			text += ", then " + units.FormatRate(l.ThenBytesPerSec, a.units)
+		}
+	}
 	if !l.Enforced {
 		text += " (not yet)"
 	}

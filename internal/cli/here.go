@@ -18,6 +18,7 @@ import (
 // here is the command netnice itself: `netnice`, `netnice PID`, `netnice PID RATE`.
 func (a *App) here() *cobra.Command {
 	var asJSON, dryRun, always bool
+	var span forFlag
 	cmd := &cobra.Command{
 		Use:   "netnice [PID|SUBJECT [RATE]]",
 		Short: "nice for the network: limit the bandwidth of processes, users, cgroups",
@@ -27,6 +28,8 @@ func (a *App) here() *cobra.Command {
   netnice PID            the limits of a process: the lowest up, down and of both together (pending: not in force yet), then each subject's
   netnice PID RATE       limit a process and its children, in + out together
   netnice PID 0          lift that, and say what stays (netnice unset --pid PID lifts all)
+  netnice PID RATE --for 10m
+                         for so long, then as before
   netnice name:curl RATE the same for each process that runs curl now
   netnice name:curl RATE --always
                          and for each to come: adds a rule
@@ -47,6 +50,8 @@ For processes of a name to come, too: --always; other rules: netnice rules --hel
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			switch {
+			case span.value != nil && (always || len(args) < 2):
+				return fail("netnice 4711 10mbit --for 10m", "--for goes with a rate, and not with --always: a rule has no end")
 			case always:
 				return a.alwaysTotal(ctx, args, dryRun, asJSON)
 			case len(args) == 0:
@@ -70,10 +75,11 @@ For processes of a name to come, too: --always; other rules: netnice rules --hel
 			case rate == 0:
 				return a.liftTotal(ctx, s.subjects[0], dryRun, asJSON)
 			}
-			return a.applyTo(ctx, s, api.SetRequest{Wish: api.Wish{TotalBytesPerSec: &rate}, DryRun: dryRun}, asJSON)
+			return a.applyTo(ctx, s, api.SetRequest{Wish: api.Wish{TotalBytesPerSec: &rate}, ForNS: span.ns(), DryRun: dryRun}, asJSON)
 		},
 	}
 	cmd.ValidArgsFunction = a.completeHere
+	span.add(cmd)
 	alwaysFlag(cmd, &always)
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)

@@ -15,9 +15,10 @@ import (
 func (a *App) run() *cobra.Command {
 	var wish wishFlags
 	var to toFlags
+	var span forFlag
 	var scope, dryRun bool
 	cmd := &cobra.Command{
-		Use:   "run [--up RATE] [--down RATE] [--total RATE] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--scope] [--to PREFIX[:PORT]|--to-file FILE [--except PREFIX] [--protocol tcp|udp]] [--] CMD [ARGS]",
+		Use:   "run [--up RATE] [--down RATE] [--total RATE] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--scope] [--for TIME] [--to PREFIX[:PORT]|--to-file FILE [--except PREFIX] [--protocol tcp|udp]] [--] CMD [ARGS]",
 		Short: "Run a command under a limit",
 		Long: `Run a command, and whatever it starts, under a limit. netnice becomes the
 command, so that its exit status, its signals and its terminal are its own; the
@@ -52,7 +53,7 @@ run, 127 it was not found, else the command's.
 			if err != nil {
 				return err
 			}
-			request := api.SetRequest{Subject: subject, Wish: w, Scope: scope, Prefixes: prefixes, DryRun: dryRun}
+			request := api.SetRequest{Subject: subject, Wish: w, ForNS: span.ns(), Scope: scope, Prefixes: prefixes, DryRun: dryRun}
 			if dryRun {
 				return a.apply(cmd.Context(), request, false)
 			}
@@ -67,6 +68,7 @@ run, 127 it was not found, else the command's.
 	cmd.Flags().SetInterspersed(false) // flags behind CMD are for CMD
 	wish.add(cmd)
 	to.add(cmd)
+	span.add(cmd)
 	cmd.Flags().BoolVar(&scope, "scope", false, "limit a cgroup of its own, for programs whose children leave the process tree")
 	dryRunFlag(cmd, &dryRun)
 	return cmd

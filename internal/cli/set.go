@@ -15,14 +15,18 @@ import (
 func (a *App) set() *cobra.Command {
 	var subject subjectFlags
 	var wish wishFlags
+	var span forFlag
 	var asJSON, dryRun, persist, always bool
 	cmd := &cobra.Command{
-		Use:     "set SUBJECT [--up RATE] [--down RATE] [--total RATE] [--burst TIME] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--loopback] [--input-meter=false] [--persist=false|--always] [--to PREFIX[:PORT]|--to-file FILE [--except PREFIX] [--protocol tcp|udp] [--each-peer]]",
+		Use:     "set SUBJECT [--up RATE] [--down RATE] [--total RATE] [--burst TIME] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--loopback] [--input-meter=false] [--persist=false|--always] [--for TIME] [--to PREFIX[:PORT]|--to-file FILE [--except PREFIX] [--protocol tcp|udp] [--each-peer]]",
 		Short:   "Limit a process, a user, a cgroup, a unit, the host, or what they exchange with an address",
 		Long:    "Set limits of a subject, also in the middle of its transfers. What is not named stays.\nFor processes of a name to come, too: --always. Other rules, such as for containers: netnice rules --help.\n\n" + subjectHelp + "\n\n" + rateHelp,
 		Example: "  sudo netnice set --user bob --up 10MB/s --down 50MB/s\n  netnice set 4711 --up none\n  netnice set name:curl --down 1MB/s\n  sudo netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s\n  sudo netnice set --to '[2001:db8::/32]:443' --total 20mbit",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if always && span.value != nil {
+				return fail("netnice set name:curl --up 1MB/s --for 10m", "a rule has no end: give --for or --always")
+			}
 			if always {
 				return a.alwaysSet(cmd, args, &subject, &wish, dryRun, asJSON)
 			}
@@ -41,12 +45,13 @@ func (a *App) set() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.applyTo(cmd.Context(), s, api.SetRequest{Wish: w, Prefixes: prefixes, DryRun: dryRun}, asJSON)
+			return a.applyTo(cmd.Context(), s, api.SetRequest{Wish: w, ForNS: span.ns(), Prefixes: prefixes, DryRun: dryRun}, asJSON)
 		},
 	}
 	subject.add(a, cmd)
 	wish.add(cmd)
 	cmd.Flags().BoolVar(&persist, "persist", true, "in force again after a reboot, but for a process's; =false: not")
+	span.add(cmd)
 	alwaysFlag(cmd, &always)
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)

@@ -73,6 +73,22 @@ func (f *wishFlags) wish(example string) (api.Wish, error) {
 	return w, nil
 }
 
+// forFlag is how long a limit holds.
+type forFlag struct{ optional[uint64] }
+
+func (f *forFlag) add(cmd *cobra.Command) {
+	f.optional = optional[uint64]{parse: units.ParseDuration, kind: "time"}
+	cmd.Flags().Var(&f.optional, "for", "hold so long, such as 10m; then what was set before holds again")
+}
+
+// ns returns the time in ns, 0 if none was given.
+func (f *forFlag) ns() uint64 {
+	if f.value == nil {
+		return 0
+	}
+	return *f.value
+}
+
 // rateFlags are the limits of several processes together.
 type rateFlags struct{ up, down, total optional[uint64] }
 

@@ -38,6 +38,11 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 	for _, s := range saved.Nodes {
 		n := s.node()
 		byID[s.ID] = n
+		if !sameBoot {
+			for owner := range n.timed {
+				n.timed[owner].afterReboot()
+			}
+		}
 		if !sameBoot && n.forgetBoot() && n.empty() && !n.marker {
 			d.log.Info("a stored limit is dropped", "subject", n.res.Subject.String(), "why", "it was for the time until a reboot")
 			continue

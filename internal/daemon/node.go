@@ -13,8 +13,9 @@ import (
 type node struct {
 	id        uint32
 	res       identity.Resolved
-	requested limit.Owners // set by commands
-	ruled     ruled        // set by rules
+	requested limit.Owners          // set by commands
+	timed     [enforce.Owners]timed // set by commands for a time, and first: timed.go
+	ruled     ruled                 // set by rules
 	// userUID is the user who owns the limit of enforce.OwnerUser.
 	userUID  uint32
 	userName string
@@ -70,6 +71,7 @@ func (n *node) spec() enforce.NodeSpec {
 		Own:             n.own(),
 		Ceilings:        n.holding().Ceilings(),
 	}
+	n.lapses(&spec.Ceilings)
 	if n.isEach() {
 		spec.Ceilings, spec.Each = never(spec.Ceilings), true
 	}
@@ -83,7 +85,7 @@ func (n *node) spec() enforce.NodeSpec {
 }
 
 // empty reports whether no owner wants anything of the node or of a node under it, neither by a command nor by a rule.
-func (n *node) empty() bool { return n.requested.Empty() && n.ruled.empty() && n.holds == 0 }
+func (n *node) empty() bool { return !n.commanded() && n.ruled.empty() && n.holds == 0 }
 
 // ifAny returns the node, or nil if no owner wants anything of it.
 func (n *node) ifAny() *node {
@@ -95,7 +97,7 @@ func (n *node) ifAny() *node {
 
 // own reports whether only the user wants something of the node, and the administrator nothing.
 func (n *node) own() bool {
-	return n.requested[enforce.OwnerAdmin].Empty() && n.ruled.Owners[enforce.OwnerAdmin].empty()
+	return !n.asks(enforce.OwnerAdmin) && n.ruled.Owners[enforce.OwnerAdmin].empty()
 }
 
 // holding returns the limits in force of each owner. A limit by a command comes first, and the owner's rules fill in
@@ -103,6 +105,9 @@ func (n *node) own() bool {
 func (n *node) holding() (w limit.Owners) {
 	for owner := range w {
 		w[owner] = n.requested[owner].Over(n.ruled.Owners[owner].Wish)
+		if first := &n.timed[owner]; first.EndBoottimeNS != 0 {
+			w[owner] = w[owner].With(first.Limit)
+		}
 	}
 	return w
 }
@@ -169,17 +174,23 @@ func (n *node) limits() []api.Limit {
 			burst = limit.DefaultBurstNS
 		}
 		rule := n.ruled.Owners[owner]
+		first := &n.timed[owner]
 		for dir, rate := range w.Over(rule.Wish).Rates() {
+			var left, then uint64
+			if short := first.Limit.Rates()[dir]; short != 0 {
+				left, then, rate = uint64(first.left()), rate, short
+			}
 			if rate == 0 {
 				continue
 			}
 			var from *api.RuleOrigin
-			if w.Rates()[dir] == 0 {
+			if w.Rates()[dir] == 0 && left == 0 {
 				from = rule.From[dir].api()
 			}
 			list = append(list, api.Limit{
 				Rule:        from,
-				UntilReboot: from == nil && w.UntilReboot,
+				UntilReboot: from == nil && left == 0 && w.UntilReboot,
+				LeftNS:      left, ThenBytesPerSec: then,
 				Owner:       name,
 				Direction:   directionName(enforce.Direction(dir)),
 				BytesPerSec: rate,

@@ -273,6 +273,7 @@ func (d *Daemon) look(tick bool) {
 			d.compare()
 			d.sweepScopes()
 			d.endReservations(time.Now())
+			d.endTimed()
 		}
 		d.endGone()
 	}

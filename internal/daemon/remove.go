@@ -34,7 +34,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	if n == nil && resErr != nil {
 		return api.SetResponse{}, resErr
 	}
-	if n == nil || n.requested.Empty() && n.ruled.empty() {
+	if n == nil || !n.commanded() && n.ruled.empty() {
 		if n = d.scopeOf(res); n == nil {
 			return api.SetResponse{}, &api.Error{
 				Code:    api.CodeNoLimit,
@@ -47,7 +47,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	}
 	answer := api.SetResponse{Version: api.Version, Changed: true}
 	next := *n
-	if n.requested.Empty() { // every limit is from a rule
+	if !n.commanded() { // every limit is from a rule
 		answer.Changed = false
 		for owner := range n.ruled.Owners {
 			answer.Warnings = append(answer.Warnings, n.ruled.warnings(enforce.Owner(owner))...)
@@ -55,22 +55,22 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		answer.Node = d.show(by, n, d.lookAt(n, dryRun))
 		return answer, nil
 	}
-	admin, user := n.requested[enforce.OwnerAdmin], n.requested[enforce.OwnerUser]
+	admin, user := n.asks(enforce.OwnerAdmin), n.asks(enforce.OwnerUser)
 	switch {
 	case by.Root():
-		next.requested = limit.Owners{}
-		if !user.Empty() {
+		next.requested, next.timed = limit.Owners{}, [enforce.Owners]timed{}
+		if user {
 			answer.Warnings = append(answer.Warnings, fmt.Sprintf("the limit that %s had set was lifted too", n.userName))
 		}
-	case user.Empty():
+	case !user:
 		return api.SetResponse{}, auth.Denied(fmt.Sprintf("the limit on %s was set by the administrator", s),
 			auth.Command(auth.Remove, s, api.Wish{}))
 	default:
 		if err := d.others(by, n, s); err != nil {
 			return api.SetResponse{}, err
 		}
-		next.requested[enforce.OwnerUser] = limit.Limit{}
-		if !admin.Empty() {
+		next.requested[enforce.OwnerUser], next.timed[enforce.OwnerUser] = limit.Limit{}, timed{}
+		if admin {
 			answer.Warnings = append(answer.Warnings, "the limit that the administrator set stays")
 		}
 	}

@@ -37,7 +37,7 @@ func (d *Daemon) room(by auth.Actor, isNew bool) error {
 
 // usersWish reports whether a user wants something of the node.
 func (n *node) usersWish() bool {
-	return !n.requested[enforce.OwnerUser].Empty() || !n.ruled.Owners[enforce.OwnerUser].empty()
+	return n.asks(enforce.OwnerUser) || !n.ruled.Owners[enforce.OwnerUser].empty()
 }
 
 // roomForRuled refuses a process's own node for rules beyond the quota. A user who starts many programs that match the

@@ -37,6 +37,9 @@ func (d *Daemon) setAny(ctx context.Context, by auth.Actor, req api.SetRequest) 
 			return api.SetResponse{}, err
 		}
 	}
+	if err := checkFor(req); err != nil {
+		return api.SetResponse{}, err
+	}
 	d.learnLine(req.Wish)
 	switch {
 	case req.Leave:
@@ -103,14 +106,14 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 	if n != nil {
 		next = *n
 	}
-	had := next.requested[owner]
+	had, was := *next.place(owner, req), next.timed[owner]
 	want := had.Merge(req.Wish)
 	for _, link := range []*string{&want.Reserve.Link, &want.Grant.Link} {
 		if *link != "" {
 			*link = d.resolver.Canonical(api.Subject{Kind: api.KindLink, ID: *link}).ID
 		}
 	}
-	if want.Empty() && had.Empty() {
+	if want.Empty() && had.Empty() && was == (timed{}) {
 		if !limit.LiftsOnly(req.Wish) {
 			return answer, &api.Error{
 				Code:    api.CodeBadRequest,
@@ -124,7 +127,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		}
 		return answer, nil
 	}
-	if had.Empty() {
+	if !next.asks(owner) {
 		if err := d.room(by, n == nil); err != nil {
 			return answer, err
 		}
@@ -132,7 +135,8 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 	if err := d.others(by, &next, req.Subject); err != nil {
 		return answer, err
 	}
-	next.requested[owner] = want
+	*next.place(owner, req) = want
+	next.timeFrom(owner, req)
 	if owner == enforce.OwnerUser {
 		next.setUser(by.UID)
 	}
@@ -152,7 +156,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 			return answer, err
 		}
 	}
-	answer.Changed = n == nil || want != had
+	answer.Changed = n == nil || want != had || next.timed[owner] != was
 	answer.Warnings = append(answer.Warnings, d.warnings(by, req, n, &next, want)...)
 	if !req.DryRun && answer.Changed {
 		var before *node

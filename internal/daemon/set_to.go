@@ -144,9 +144,9 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		was := *n
 		before, next = &was, *n
 	}
-	had := next.requested[owner]
+	had, was := *next.place(owner, req), next.timed[owner]
 	want := had.Merge(req.Wish)
-	if want.Empty() && had.Empty() {
+	if want.Empty() && had.Empty() && was == (timed{}) {
 		if !limit.LiftsOnly(req.Wish) {
 			return answer, badDestination("%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", p.subject)
 		}
@@ -156,7 +156,8 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	if err := d.checkPersist(req, p.under, nil); err != nil {
 		return answer, err
 	}
-	next.requested[owner] = want
+	*next.place(owner, req) = want
+	next.timeFrom(owner, req)
 	if n == nil {
 		for name, f := range names {
 			d.names[name] = f // otherwise the name is known to no node
@@ -182,7 +183,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 			return answer, err
 		}
 	}
-	answer.Changed = n == nil || want != had || len(list) > 0
+	answer.Changed = n == nil || want != had || next.timed[owner] != was || len(list) > 0
 	answer.Warnings = append(answer.Warnings, d.warnings(by, req, nil, &next, want)...)
 	if !req.DryRun && answer.Changed {
 		wasMet := next.to.met

@@ -20,7 +20,7 @@ import (
 const (
 	stateName = "state.json"
 	// stateVersion is the newest form of the file that this daemon understands. Each added field means a new version.
-	stateVersion = 11
+	stateVersion = 12
 	// summedVersion is the first version whose records have checksums.
 	summedVersion = 10
 	// metVersion is the first version that says which addresses no owner has named.
@@ -100,6 +100,8 @@ type savedNode struct {
 	Group   string       `json:"group,omitempty"`
 	Rules   *ruled       `json:"rules,omitempty"` // since version 3
 	To      *savedToward `json:"to,omitempty"`    // since version 8, like the next fields
+	// Timed holds the limits for a time; since version 12.
+	Timed *[enforce.Owners]timed `json:"timed,omitempty"`
 	// Marker says that destination limits are under the node.
 	Marker bool `json:"marker,omitempty"`
 }
@@ -121,6 +123,9 @@ func (n *node) saved() savedNode {
 		}
 	}
 	s.Marker = n.holds > 0
+	if n.timed != [enforce.Owners]timed{} {
+		s.Timed = &n.timed
+	}
 	return s
 }
 
@@ -137,6 +142,9 @@ func (s savedNode) node() *node {
 		group:     s.Group,
 		marker:    s.Marker,
 	}
+	if s.Timed != nil {
+		n.timed = *s.Timed
+	}
 	if s.To != nil {
 		n.to, n.scopeID = &toward{names: s.To.Names, each: s.To.Each, met: s.To.Met}, s.To.Scope
 		n.to.selector, _, _ = destination.Parse(s.Subject.ID) // check has parsed it before
@@ -150,7 +158,7 @@ func (s savedNode) node() *node {
 		}
 		n.ruled.Facts = nil
 	}
-	if !s.User.Empty() || !n.ruled.Owners[enforce.OwnerUser].empty() {
+	if n.asks(enforce.OwnerUser) || !n.ruled.Owners[enforce.OwnerUser].empty() {
 		n.setUser(s.UserUID)
 	}
 	return n

@@ -77,6 +77,11 @@ func (s *savedNode) check() error {
 			all = append(all, &s.Rules.Owners[owner].Wish)
 		}
 	}
+	if s.Timed != nil {
+		for owner := range s.Timed {
+			all = append(all, &s.Timed[owner].Limit)
+		}
+	}
 	for _, w := range all {
 		if err := w.Bound(); err != nil {
 			return err

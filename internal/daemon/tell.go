@@ -23,7 +23,7 @@ func (n *node) audience() audience {
 	case enforce.KindDestination:
 		a.uids[0], a.of = n.userBound(), n
 	}
-	if !n.requested[enforce.OwnerUser].Empty() || !n.ruled.Owners[enforce.OwnerUser].empty() {
+	if n.asks(enforce.OwnerUser) || !n.ruled.Owners[enforce.OwnerUser].empty() {
 		a.uids[1] = n.userUID
 	}
 	if n.scope != nil {

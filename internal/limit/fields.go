@@ -52,6 +52,7 @@ type field struct {
 	// stands reports whether a limit has the field, and by it requests something of the kernel. It is nil for fields
 	// that only qualify others; these have no lifts either.
 	stands func(*Limit) bool
+	rate   bool
 	// whole says that the field has a meaning for all of a subject's traffic only, not for a part of it.
 	whole bool
 }
@@ -126,6 +127,7 @@ func rateFields() (list []field) {
 	for _, r := range Rates {
 		list = append(list, field{
 			name:   r.Name,
+			rate:   true,
 			whole:  r.Least,
 			asked:  func(w *api.Wish) bool { return r.Asked(w) != nil },
 			lifts:  func(w *api.Wish) bool { return *r.Asked(w) == 0 },

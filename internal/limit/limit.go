@@ -113,3 +113,42 @@ func LiftsOnly(request api.Wish) bool {
 	}
 	return lifts
 }
+
+// With returns l with the rates of a limit that comes before it.
+func (l Limit) With(first Limit) Limit {
+	for _, r := range Rates {
+		if rate := *r.Of(&first); rate != 0 {
+			*r.Of(&l) = rate
+		}
+	}
+	return l
+}
+
+// Without returns l without the rates that a request names.
+func (l Limit) Without(request api.Wish) Limit {
+	for _, r := range Rates {
+		if r.Asked(&request) != nil {
+			*r.Of(&l) = 0
+		}
+	}
+	return l
+}
+
+// RatesOnly reports whether a request sets ceilings, at least one, and nothing else.
+func RatesOnly(request api.Wish) bool {
+	for _, r := range Rates {
+		if asked := r.Asked(&request); asked != nil && (*asked == 0 || r.Least) {
+			return false
+		}
+	}
+	any := false
+	for _, f := range fields {
+		if f.asked(&request) {
+			any = true
+			if !f.rate {
+				return false
+			}
+		}
+	}
+	return any
+}

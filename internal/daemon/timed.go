@@ -1,0 +1,149 @@
+package daemon
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/limit"
+)
+
+// A limit for a time comes before the same owner's other limits, which hold again when it ends. The kernel changes the
+// ceilings at that moment by itself (enforce.Lapse); the tick then takes the limit out of the node.
+
+// minForNS is the shortest time of a limit.
+const minForNS = uint64(time.Second)
+
+// timed is one owner's limit for a time. The zero value is none.
+type timed struct {
+	Limit limit.Limit `json:"limit"`
+	// EndBoottimeNS is the end on CLOCK_BOOTTIME of the boot in which it was set. EndUnixNS finds it in a later boot.
+	EndBoottimeNS uint64 `json:"end_boottime_ns"`
+	EndUnixNS     int64  `json:"end_unix_ns"`
+}
+
+// bootTimeNS returns the time on CLOCK_BOOTTIME.
+func bootTimeNS() uint64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // each kernel that netnice runs on has this clock
+	return uint64(now.Nano())
+}
+
+// endsIn sets the end.
+func (t *timed) endsIn(left time.Duration) {
+	t.EndBoottimeNS, t.EndUnixNS = bootTimeNS()+uint64(left), time.Now().Add(left).UnixNano()
+}
+
+// left returns how long the limit still holds, at least 1 ns.
+func (t *timed) left() time.Duration { return time.Duration(max(int64(t.EndBoottimeNS-bootTimeNS()), 1)) }
+
+// isOver reports whether the limit has ended.
+func (t *timed) isOver(bootNS uint64) bool { return *t != timed{} && bootNS >= t.EndBoottimeNS }
+
+// afterReboot finds the end in this boot.
+func (t *timed) afterReboot() {
+	if *t != (timed{}) {
+		t.endsIn(max(time.Until(time.Unix(0, t.EndUnixNS)), 1))
+	}
+}
+
+// checkFor refuses a limit for a time that cannot end by itself.
+func checkFor(req api.SetRequest) error {
+	hint := "netnice set " + req.Subject.String() + " --up 1MB/s --for 10m"
+	bad := func(format string, args ...any) error {
+		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
+	}
+	switch {
+	case req.ForNS == 0:
+		return nil
+	case req.ForNS < minForNS || req.ForNS > limit.MaxForNS:
+		return bad("for %v: want %v to %v", time.Duration(min(req.ForNS, 1<<62)), time.Duration(minForNS), time.Duration(limit.MaxForNS))
+	case len(req.Members) > 0 || req.Scope:
+		return bad("members and scopes stay: set the limit for a time when they are there")
+	case !limit.RatesOnly(req.Wish):
+		return bad("only rates are for a time, and none that lifts")
+	}
+	return nil
+}
+
+// place returns the limit of an owner that a request changes: the one for a time, or the other one.
+func (n *node) place(owner enforce.Owner, req api.SetRequest) *limit.Limit {
+	if req.ForNS != 0 {
+		return &n.timed[owner].Limit
+	}
+	return &n.requested[owner]
+}
+
+// timeFrom completes a request that was merged into its place. A limit for a time ends that long from now. Another one
+// ends what it replaces of the limit for a time.
+func (n *node) timeFrom(owner enforce.Owner, req api.SetRequest) {
+	t := &n.timed[owner]
+	if req.ForNS != 0 {
+		t.endsIn(time.Duration(req.ForNS))
+		return
+	}
+	if t.Limit = t.Limit.Without(req.Wish); t.Limit.Empty() {
+		*t = timed{}
+	}
+}
+
+// asks reports whether commands of an owner ask for something.
+func (n *node) asks(owner enforce.Owner) bool {
+	return !n.requested[owner].Empty() || n.timed[owner] != timed{}
+}
+
+// commanded reports whether commands ask for something.
+func (n *node) commanded() bool { return n.asks(enforce.OwnerAdmin) || n.asks(enforce.OwnerUser) }
+
+// lapses adds to the ceilings of the moment what they become when limits for a time end.
+func (n *node) lapses(ceilings *[enforce.Owners][enforce.Directions]enforce.Ceiling) {
+	if n.timed == [enforce.Owners]timed{} {
+		return
+	}
+	for owner := range n.timed {
+		end := n.timed[owner].EndBoottimeNS
+		if end == 0 {
+			continue
+		}
+		for dir, rate := range n.requested[owner].Over(n.ruled.Owners[owner].Wish).Rates() {
+			if c := &ceilings[owner][dir]; c.BytesPerSec != rate {
+				c.Lapse = enforce.Lapse{BoottimeNS: end, BytesPerSec: rate}
+			}
+		}
+	}
+}
+
+// endTimed takes the limits whose time is over out of their nodes. The caller holds d.mu.
+func (d *Daemon) endTimed() {
+	now := bootTimeNS()
+	for _, n := range d.nodes {
+		next := *n
+		for owner := range n.timed {
+			if n.timed[owner].isOver(now) {
+				next.timed[owner] = timed{}
+			}
+		}
+		if next.timed == n.timed {
+			continue
+		}
+		before := *n
+		err := error(nil)
+		switch {
+		case !next.empty():
+			_, err = d.commit(n, &next)
+		case n.to != nil:
+			err = d.liftToward(n)
+		default:
+			err = d.end(n)
+		}
+		if err != nil {
+			d.once(n, err)
+			continue
+		}
+		d.tellSet(&before, next.ifAny(), "its time")
+		d.log.Info("the time of a limit is over", "subject", n.res.Subject.String())
+	}
+}
