@@ -123,6 +123,9 @@ func (a *App) limitCell(direction api.Direction) func(listed) string {
 			return noFigure
 		}
 		for _, l := range lowest(r.node.Limits) {
+			if l.Direction == direction && l.LeftNS != 0 {
+				return units.FormatRate(l.BytesPerSec, a.units) + " for " + units.FormatDuration(l.LeftNS)
+			}
 			if l.Direction == direction {
 				return units.FormatRate(l.BytesPerSec, a.units)
 			}

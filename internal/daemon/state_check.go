@@ -55,7 +55,7 @@ func (s *state) check() error {
 
 func (s *savedNode) check() error {
 	switch {
-	case s.Admin.Empty() && s.User.Empty() && (s.Rules == nil || s.Rules.empty() && s.Rules.Outer == 0) && !s.Marker:
+	case s.Admin.Empty() && s.User.Empty() && s.Timed == nil && (s.Rules == nil || s.Rules.empty() && s.Rules.Outer == 0) && !s.Marker:
 		return errors.New("nobody wants anything of it")
 	case !known(s.Kind):
 		return fmt.Errorf("the kind %d is unknown", s.Kind)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,7 +39,9 @@ func (t *timed) endsIn(left time.Duration) {
 }
 
 // left returns how long the limit still holds, at least 1 ns.
-func (t *timed) left() time.Duration { return time.Duration(max(int64(t.EndBoottimeNS-bootTimeNS()), 1)) }
+func (t *timed) left() time.Duration {
+	return time.Duration(max(int64(t.EndBoottimeNS-bootTimeNS()), 1))
+}
 
 // isOver reports whether the limit has ended.
 func (t *timed) isOver(bootNS uint64) bool { return *t != timed{} && bootNS >= t.EndBoottimeNS }
@@ -60,11 +63,13 @@ func checkFor(req api.SetRequest) error {
 	case req.ForNS == 0:
 		return nil
 	case req.ForNS < minForNS || req.ForNS > limit.MaxForNS:
-		return bad("for %v: want %v to %v", time.Duration(min(req.ForNS, 1<<62)), time.Duration(minForNS), time.Duration(limit.MaxForNS))
+		return bad("for %v: want %v to 10 years", time.Duration(min(req.ForNS, 1<<62)), time.Duration(minForNS))
+	case req.Subject.Kind == api.KindTo && strings.HasSuffix(strings.Split(req.Subject.ID, "@")[0], "/each"):
+		return bad("a limit of each address is not for a time")
 	case len(req.Members) > 0 || req.Scope:
 		return bad("members and scopes stay: set the limit for a time when they are there")
 	case !limit.RatesOnly(req.Wish):
-		return bad("only rates are for a time, and none that lifts")
+		return bad("a limit for a time has rates only (--up, --down, --total), and lifts none")
 	}
 	return nil
 }
