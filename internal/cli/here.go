@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/shell"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -258,9 +260,22 @@ func arguments(cmd *cobra.Command, args []string, least, most int) error {
 	case len(args) < least:
 		return fail(help, "%s needs more arguments: %s", cmd.CommandPath(), cmd.UseLine())
 	case len(args) > most:
-		return fail(help, "%q is one argument too many", args[most])
+		return fail(cmp.Or(rateRemedy(cmd, args), help), "%q is one argument too many", args[most])
 	}
 	return nil
+}
+
+// rateRemedy returns the command that a subject and a rate in the words of a command were meant for, "" if they are
+// none.
+func rateRemedy(cmd *cobra.Command, args []string) string {
+	if cmd.HasParent() && cmd.Name() != "set" || len(args) < 2 || !isSubject(args[0]) {
+		return ""
+	}
+	rate := strings.Join(args[1:], "") // "10 MB/s" without quotes is two words
+	if _, err := units.ParseRate(rate); err != nil {
+		return ""
+	}
+	return "netnice " + shell.Word(args[0]) + " " + rate + ", or one way only: netnice set " + shell.Word(args[0]) + " --up " + rate
 }
 
 // between is arguments with the signature that cobra needs.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,10 +21,24 @@ import (
 // Set implements apiserver.Backend.
 func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
 	answer, err := d.setAny(ctx, by, req)
+	if req.DryRun {
+		err = rehearsed(err)
+	}
 	if err == nil && !req.DryRun && answer.Node != nil {
 		d.readyFor(ctx, by, req.Subject, answer)
 	}
 	return answer, err
+}
+
+// rehearsed makes the command that an error recommends a dry run, if that repeats a refused one with more rights.
+func rehearsed(err error) error {
+	var refused *api.Error
+	if !errors.As(err, &refused) || refused.Code != api.CodeDenied || !strings.HasPrefix(refused.Hint, "sudo netnice set") {
+		return err
+	}
+	again := *refused
+	again.Hint += " --dry-run"
+	return &again
 }
 
 // setAny implements Set for any kind of subject.
@@ -260,6 +275,13 @@ func overruled(owner enforce.Owner, asked api.Wish, n *node) (list []string) {
 	}{{asked.UpBytesPerSec, holds.Up, "up"}, {asked.DownBytesPerSec, holds.Down, "down"}, {asked.TotalBytesPerSec, holds.Total, "total"}} {
 		if of.asked != nil && of.lower != 0 && *of.asked > of.lower {
 			list = append(list, fmt.Sprintf("%s limit of %s %s is lower, and holds", whose, rateText(of.lower), of.what))
+		}
+	}
+	if total := n.holding()[owner].Total; total != 0 && asked.TotalBytesPerSec == nil {
+		for _, rate := range []*uint64{asked.UpBytesPerSec, asked.DownBytesPerSec} {
+			if rate != nil && *rate > total {
+				return append(list, fmt.Sprintf("the limit of %s for both directions together is lower, and holds; --total 0 lifts it", rateText(total)))
+			}
 		}
 	}
 	return list

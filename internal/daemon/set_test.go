@@ -301,3 +301,27 @@ func TestCgroupByPath(t *testing.T) {
 	h.eventually("the node goes with its cgroup", h.gone(node.ID))
 	h.eventually("the other stays", func() bool { return h.count() == 1 })
 }
+
+// Who raises one direction is told that the limit on both together still holds.
+func TestTotalBelowANewLimit(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	subject := pidSubject(sleeper(t))
+	h.mustSet(root, subject, api.Wish{TotalBytesPerSec: ptr[uint64](1e6)})
+	answer, err := h.set(root, subject, api.Wish{DownBytesPerSec: ptr[uint64](3e6)})
+	require.NoError(t, err)
+	require.Contains(t, answer.Warnings, "the limit of 1 MB/s for both directions together is lower, and holds; --total 0 lifts it")
+	answer, err = h.set(root, subject, api.Wish{DownBytesPerSec: ptr[uint64](5e5)})
+	require.NoError(t, err)
+	require.Empty(t, answer.Warnings)
+}
+
+// The remedy of a refused dry run is a dry run.
+func TestRefusedDryRun(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	for dry, want := range map[bool]string{true: "sudo netnice set --host --up 1MB/s --dry-run", false: "sudo netnice set --host --up 1MB/s"} {
+		_, err := h.Set(context.Background(), auth.Actor{UID: 4242}, api.SetRequest{Subject: api.Subject{Kind: api.KindHost}, Wish: up(1e6), DryRun: dry})
+		require.Equal(t, want, requireFault(t, api.CodeDenied, err).Hint)
+	}
+}
