@@ -141,14 +141,15 @@ func RatesOnly(request api.Wish) bool {
 			return false
 		}
 	}
-	any := false
+	asked := false
 	for _, f := range fields {
-		if f.asked(&request) {
-			any = true
-			if !f.rate {
-				return false
-			}
+		if !f.asked(&request) {
+			continue
 		}
+		if !f.rate {
+			return false
+		}
+		asked = true
 	}
-	return any
+	return asked
 }
