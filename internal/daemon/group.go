@@ -81,6 +81,10 @@ func (d *Daemon) setGroup(ctx context.Context, by auth.Actor, req api.SetRequest
 		return none, err
 	}
 	if err := d.checkMembers(by, &fresh, members); err != nil {
+		var refused *api.Error
+		if errors.As(err, &refused) && refused.Code == api.CodeDenied {
+			return none, auth.Denied(refused.Message, "sudo "+fairCommand(req))
+		}
 		return none, err
 	}
 	answer := none
@@ -120,7 +124,16 @@ func fairCommand(req api.SetRequest) string {
 	if len(req.Members) > 0 && req.Subject.ID != fmt.Sprintf("fair-%d", req.Members[0].PID) {
 		words = append(words, "--group", req.Subject.ID)
 	}
-	words = append(words, "--total 10MB/s")
+	rates := 0
+	for _, r := range limit.Rates {
+		if rate := r.Asked(&req.Wish); rate != nil && *rate != 0 && !r.Least {
+			words = append(words, "--"+r.Name, auth.RateText(*rate))
+			rates++
+		}
+	}
+	if rates == 0 {
+		words = append(words, "--total 10MB/s")
+	}
 	for _, m := range req.Members {
 		word := strconv.Itoa(m.PID)
 		if m.Weight != 0 {

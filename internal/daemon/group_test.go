@@ -253,3 +253,12 @@ func TestGroupLeftByUsers(t *testing.T) {
 	_, err = h.leave(root, "", a.Process.Pid, b.Process.Pid)
 	require.NoError(t, err)
 }
+
+// The remedy of who may not limit a member is the same command with more rights.
+func TestRefusedMember(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	pid := sleeper(t).Process.Pid
+	_, err := h.group(auth.Actor{UID: 4242}, fmt.Sprintf("fair-%d", pid), api.Wish{TotalBytesPerSec: ptr[uint64](1e6)}, api.Member{PID: pid})
+	require.Equal(t, fmt.Sprintf("sudo netnice fair --total 1MB/s %d", pid), requireFault(t, api.CodeDenied, err).Hint)
+}
