@@ -132,6 +132,8 @@ func (d *Daemon) renew(b *book, stamp string, asked bool, now time.Time, load fu
 type asking struct {
 	all bool
 	uid *uint32 // one user; other users' files are not read while they are being written
+	// told says that the kernel has told of a change: another look follows soon while a file is new.
+	told bool
 }
 
 func (a asking) of(uid uint32) bool { return a.all || a.uid != nil && *a.uid == uid }
@@ -271,9 +273,9 @@ func (d *Daemon) keepRules(ctx context.Context, tick <-chan time.Time) {
 		case <-tick:
 			d.lookAtRules(asking{})
 		case <-homes.changed:
-			d.lookAtRules(asking{})
+			d.lookAtRules(asking{told: true})
 		case <-settled:
-			d.lookAtRules(asking{})
+			d.lookAtRules(asking{told: true})
 		case <-d.opts.Hangup:
 			d.log.Info("a look at the rules was asked for by a signal")
 			d.rereadRules(nil)
@@ -290,14 +292,23 @@ func (d *Daemon) isRuleFileNew() bool {
 	r := &d.rules
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	isNew := func(b *book) bool { return b.seen != b.stamp && b.stamp != readAgain }
 	for _, b := range r.users {
-		if isNew(b) {
+		if b.isNew() {
 			return true
 		}
 	}
-	return isNew(&r.system)
+	return r.system.isNew()
 }
+
+// isSystemNew is isRuleFileNew for the administrator's files.
+func (d *Daemon) isSystemNew() bool {
+	d.rules.mu.Lock()
+	defer d.rules.mu.Unlock()
+	return d.rules.system.isNew()
+}
+
+// isNew reports whether the files are in another state than when they were read.
+func (b *book) isNew() bool { return b.seen != b.stamp && b.stamp != readAgain }
 
 // rereadRules makes the next look read the files although they seem unchanged; uid nil = all files.
 func (d *Daemon) rereadRules(uid *uint32) {
@@ -320,6 +331,9 @@ func (d *Daemon) rereadRules(uid *uint32) {
 func (d *Daemon) lookAtRules(asked asking) {
 	if asked.uid == nil {
 		d.followFiles(func() (changed bool) { return d.readSystem(asked) })
+	}
+	if asked.told && d.isSystemNew() {
+		return
 	}
 	r := &d.rules
 	r.homes.mu.Lock()

@@ -91,3 +91,43 @@ func TestLapse(t *testing.T) {
 		}
 	}
 }
+
+// A budget of bytes is exceeded by no more than what is under way when it is used up: a chunk of TCP, or what has
+// entered the queue.
+func TestLapseByBytes(t *testing.T) {
+	for _, c := range testutil.Subset([]struct {
+		name   string
+		rate   uint64
+		budget uint64
+		start  func(*testing.T, *testutil.NetNS) *atomic.Int64
+		most   uint64 // bytes beyond the budget
+	}{
+		{"TCP at 100 MB/s", 100e6, 20e6, func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return tcpFlood(t, far, theirs4, 0) }, 128 << 10},
+		{"TCP at 10 kB/s", 10e3, 20e3, func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return tcpFlood(t, far, theirs4, 0) }, 20 << 10},
+		{"UDP at 10 MB/s", 10e6, 5e6, func(t *testing.T, far *testutil.NetNS) *atomic.Int64 {
+			to, n := sink(t, far, theirs6)
+			flood(t, to, 1000, 20e6)
+			return n
+		}, 128 << 10},
+	}, 2) {
+		t.Run(c.name, func(t *testing.T) {
+			far := elsewhere(t)
+			k := opened(t)
+			defer func() { must(t, Down(options())) }()
+			spec := sending(c.rate)
+			must(t, k.SetNode(spec))
+			c.start(t, far)
+			time.Sleep(2 * time.Second) // the start is over
+			lapse := &spec.Ceilings[enforce.OwnerAdmin][enforce.Up].Lapse
+			lapse.Bytes, lapse.BytesPerSec = look(t, k, spec.ID).Bytes+c.budget, 1
+			must(t, k.SetNode(spec))
+			time.Sleep(time.Duration(float64(c.budget)/float64(c.rate)*1e9) + time.Second)
+			beyond := int64(look(t, k, spec.ID).Bytes - lapse.Bytes)
+			t.Logf("%d bytes beyond a budget of %d", beyond, c.budget)
+			if beyond < -1500 || beyond > int64(c.most) {
+				t.Errorf("%d bytes beyond the budget, want 0 to %d", beyond, c.most)
+			}
+			must(t, k.Close())
+		})
+	}
+}
