@@ -90,7 +90,7 @@ func TestOwnRulesActAtOnce(t *testing.T) {
 	}
 }
 
-// So does a change of the administrator's rules, also in a folder that is new.
+// A change of the administrator's rules acts at once as well, also in a folder that is new.
 func TestSystemRulesActAtOnce(t *testing.T) {
 	testutil.RequireRoot(t)
 	c := newClerk(t, new(enforcetest.Kernel), "", func(o *Options) { o.Tick = time.Hour })

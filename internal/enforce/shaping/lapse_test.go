@@ -103,7 +103,7 @@ func TestLapseByBytes(t *testing.T) {
 		most   uint64 // bytes beyond the budget
 	}{
 		{"TCP at 100 MB/s", 100e6, 20e6, func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return tcpFlood(t, far, theirs4, 150e6) }, 200_000},
-		{"TCP at 10 kB/s", 10e3, 20e3, func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return tcpFlood(t, far, theirs4, 0) }, 20 << 10},
+		{"TCP at 10 kB/s", 10e3, 20e3, func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return tcpFlood(t, far, theirs6, 0) }, 20 << 10},
 		{"UDP at 10 MB/s", 10e6, 5e6, func(t *testing.T, far *testutil.NetNS) *atomic.Int64 {
 			to, n := sink(t, far, theirs6)
 			flood(t, to, 1000, 20e6)
