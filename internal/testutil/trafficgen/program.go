@@ -66,6 +66,12 @@ var limits = []dimension{
 	{"direction", always("up", "up", "total")},
 }
 
+// hasOptionMemory reports whether the kernel can note what a stream sends without a copy: that takes the memory for a
+// socket's options.
+func hasOptionMemory(limit, sender Traits) bool {
+	return stream(limit, sender) && sender["option"] != "md5_full" && sender["option2"] != "md5_full"
+}
+
 // senders holds the dimensions of each thread or process that sends, in the order in which they are chosen.
 var senders = []dimension{
 	{"kind", slices.Concat(always("tcp", "tcp", "tcp", "mptcp", "mptcp", "udp", "udp", "udplite", "ping"), onlyIf(root, "raw"))},
@@ -78,7 +84,7 @@ var senders = []dimension{
 	{"handle", slices.Concat(always("own"), onlyIf(keepsOneSocket, "high", "copied", "passed", "kept"))},
 	{"option", options},
 	{"option2", options},
-	{"call", slices.Concat(always("send", "msg"), onlyIf(stream, "more", "urgent", "file", "splice", "zerocopy"), onlyIf(datagram, "sendto"), onlyIf(udp, "segments"), onlyIf(ringSends, "ring"))},
+	{"call", slices.Concat(always("send", "msg"), onlyIf(stream, "more", "urgent", "file", "splice"), onlyIf(hasOptionMemory, "zerocopy"), onlyIf(datagram, "sendto"), onlyIf(udp, "segments"), onlyIf(ringSends, "ring"))},
 	{"bytes", always("65536", "1", "100", "1400", "9000", "60000", "1048576")},
 	{"peer", slices.Concat(always("reads"), onlyIf(stream, "answers", "dawdles", "stalls", "resets", "small"))},
 }
