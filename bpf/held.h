@@ -110,12 +110,14 @@ static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 static __always_inline void nn_held_sooner(struct nn_socket *s,
 					   struct nn_transmit *x)
 {
-	__u64 due;
+	__u64 own;
 
 	nn_path_walk(s, x, NN_ASK);
-	due = x->before_ns - s->prepaid_bytes * NN_NSEC_PER_SEC / x->limit;
-	if (due < s->due_ns)
-		s->due_ns = due;
+	own = s->prepaid_bytes * NN_NSEC_PER_SEC / x->limit;
+	if (!x->before_ns) /* no limit holds any more */
+		s->due_ns = x->now_ns;
+	else if (x->before_ns > own && x->before_ns - own < s->due_ns)
+		s->due_ns = x->before_ns - own;
 }
 
 /* A deferred chunk leaves and uses up its reservation. */

@@ -46,7 +46,7 @@ __noinline int nn_outbound_lapsed(__u32 node, __u32 generation)
 }
 
 /* Then the queue has the rate of before, until the user side sets another. */
-static __always_inline bool nn_any_lapsed(const struct nn_socket *s)
+static __always_inline bool nn_outbound_any_lapsed(const struct nn_socket *s)
 {
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		if (!s->path[i].node)
@@ -287,7 +287,7 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 	now_ns = bpf_ktime_get_ns();
 	x.now_ns = now_ns;
 	x.wire_bytes = bytes;
-	if (nn_any_lapsed(s))
+	if (nn_outbound_any_lapsed(s))
 		return nn_send_classless(s, &x);
 	if (!q || !d || !f || !policy) {
 		nn_send_fault(d ? NN_SEND_FAULT_CLASS : NN_SEND_FAULT_DEVICE);

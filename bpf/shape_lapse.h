@@ -25,12 +25,14 @@ __noinline int nn_inbound_lapsed(__u32 node, __u32 generation)
 		return 0;
 	f = nn_inflow(node);
 	boottime_ns = bpf_ktime_get_boot_ns();
-	return nn_lapsed_in(n, NN_DOWN, boottime_ns, f ? f->bytes : 0) ||
+	if (nn_lapsed_in(n, NN_DOWN, boottime_ns, f ? f->bytes : 0))
+		return 1;
+	return !(n->flags & NN_NODE_METER_OFF) &&
 	       nn_lapsed_in(n, NN_TOTAL, boottime_ns,
 			    nn_clock_bytes(node, NN_TOTAL));
 }
 
-static __always_inline bool nn_any_lapsed(const struct nn_whose *path)
+static __always_inline bool nn_inbound_any_lapsed(const struct nn_whose *path)
 {
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		if (!path->hops[i].node)
@@ -72,7 +74,7 @@ __noinline int nn_lapsed_passes(__u32 node, __u32 generation, __u64 bytes,
 				__u32 segments)
 {
 	struct nn_hop hop = {.node = node, .generation = generation};
-	__u64 ahead_ns = NN_LAPSED_AHEAD_NS, now_ns, rate;
+	__u64 ahead_ns = NN_LAPSED_AHEAD_NS, most_ns, now_ns, rate;
 	struct nn_node *n;
 	struct nn_inflow *f;
 
@@ -88,6 +90,11 @@ __noinline int nn_lapsed_passes(__u32 node, __u32 generation, __u64 bytes,
 		nn_later(&ahead_ns,
 			 NN_LAPSED_AHEAD_BYTES * NN_NSEC_PER_SEC / rate);
 		nn_later(&f->lapsed_ns, now_ns);
+		/* a debt at a lower rate than now */
+		most_ns = now_ns + ahead_ns +
+			  NN_LAPSED_AHEAD_BYTES * NN_NSEC_PER_SEC / rate;
+		if (f->lapsed_ns > most_ns)
+			f->lapsed_ns = most_ns;
 		if (f->lapsed_ns > now_ns + ahead_ns)
 			return 0;
 		__sync_fetch_and_add(&f->lapsed_ns,

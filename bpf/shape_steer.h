@@ -180,7 +180,7 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 	struct nn_device *d;
 	struct nn_inflow *f;
 	__u32 node, hop = 0, segments;
-	bool bare, dropped;
+	bool bare, dropped, lapsed;
 	__u64 bytes;
 
 	if (!nn_parse(skb, &p)) {
@@ -193,28 +193,30 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 	}
 	dropped = path.hops[0].node & NN_KEPT_DROPPED;
 	path.hops[0].node &= ~NN_KEPT_DROPPED;
+	node = nn_inbound_next(&path, 0, &hop);
+	lapsed = nn_inbound_any_lapsed(&path);
+	if (!node && !lapsed) /* the socket may be one that was forgotten: see
+			       * nn_path_of */
+		return dropped ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	key.netns = nn_packet_netns(skb);
 	key.ifindex = skb->ifindex;
 	d = bpf_map_lookup_elem(&devices, &key);
-	bare = d && d->flags & NN_DEVICE_BARE;
-	bytes = nn_packet_bytes(skb, &p, bare ? 0 : ETH_HLEN, &segments);
-	if (!dropped && nn_any_lapsed(&path) &&
-	    !nn_lapsed_all_pass(&path, bytes, segments))
-		return TC_ACT_SHOT;
-	node = nn_inbound_next(&path, 0, &hop);
-	if (!node) /* the socket may be one that was forgotten: see nn_path_of
-		    */
-		return dropped ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	f = nn_inflow(node);
-	if (!q || !d || !f) {
+	if (node && (!q || !d || !f)) {
 		nn_shape_fault(d ? NN_SHAPE_FAULT_CLASS
 				 : NN_SHAPE_FAULT_DEVICE);
 		return TC_ACT_UNSPEC;
 	}
+	bare = d && d->flags & NN_DEVICE_BARE;
+	bytes = nn_packet_bytes(skb, &p, bare ? 0 : ETH_HLEN, &segments);
 	if (nn_packet_empty(&p, bytes)) {
 		nn_aside(&path, bytes);
 		return TC_ACT_UNSPEC;
 	}
+	if (lapsed && !dropped && !nn_lapsed_all_pass(&path, bytes, segments))
+		return TC_ACT_SHOT;
+	if (!node || !f || !d || !q)
+		return dropped ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	if (!nn_let_in(skb, &p, NULL, &path, f, node, hop, bytes, dropped))
 		return TC_ACT_SHOT;
 	if ((bare && !nn_header_add(skb)) ||

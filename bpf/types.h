@@ -121,7 +121,7 @@ enum nn_node_flags {
 struct nn_limit {
 	__u64 ceiling_bytes_per_sec; /* 0 = none */
 	/* The ceiling lapses at a time, or once the node has had so many bytes
-	 * in this direction, as its clock counts them; 0 = never. It is
+	 * in this direction, as its clock or its queue counts; 0 = never. It is
 	 * lapsed_bytes_per_sec from then on, 0 = none. */
 	__u64 lapse_boottime_ns;
 	__u64 lapse_bytes;

@@ -61,7 +61,8 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 				continue
 			}
 			if !n.isEach() { // only the record has its destination, and the limit in force its rate
-				n.requested = d.requestedOf(inForce[i])
+				n.requested, n.timed = d.requestedOf(inForce[i]), [enforce.Owners]timed{}
+				n.takeLapses(inForce[i])
 			}
 		}
 		n.id, n.applied = inForce[i].ID, true
@@ -165,6 +166,7 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 // not know.
 func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
 	n := &node{id: spec.ID, requested: d.requestedOf(spec), since: time.Now(), applied: true}
+	n.takeLapses(spec)
 	switch spec.Kind {
 	case enforce.KindHost:
 		n.res = identity.Host()
@@ -190,7 +192,7 @@ func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
 	}
 	n.res.Kind, n.res.Key = spec.Kind, spec.Subject
 	n.setUser(n.res.UID)
-	if n.requested.Empty() {
+	if !n.commanded() {
 		n.requested[enforce.OwnerAdmin].Weight = limit.DefaultWeight
 	}
 	return n

@@ -24,13 +24,14 @@ import (
 type homeWatch struct {
 	mu      sync.Mutex
 	file    *os.File                // of inotify(7); nil = there is none
+	adds    *os.File                // the same one, for a call that may hang: close does not wait for it
 	of      map[int32]watchedFolder // by inotify's number
 	touched map[uint32]bool         // users on whose way something has changed
 	changed chan struct{}           // receives a value when touched has a new user
+	lost    time.Time               // the last loss of events that counted
 }
 
-// watchedFolder is a folder on the way to the rules of users. The next folder on the way is called next; "" means that
-// the rules themselves are in the folder.
+// watchedFolder is a folder on the way to the rules of users. Only its entry next is news; "" = each entry.
 type watchedFolder struct {
 	users []uint32
 	next  string
@@ -39,6 +40,10 @@ type watchedFolder struct {
 const (
 	// mostWatched bounds the watched folders. Each takes some 1 kB of the kernel's memory.
 	mostWatched = 4096
+	// mostWatchedOfUser bounds those of one user, who may rename folders again and again.
+	mostWatchedOfUser = 8
+	// overflowPause is the least time between two losses of events that count: one user can cause them.
+	overflowPause = 10 * time.Second
 	// homeReadPause is the least time between two readings of events: a home may be a folder in which much happens.
 	homeReadPause = 20 * time.Millisecond
 )
@@ -54,7 +59,12 @@ func (w *homeWatch) open() error {
 	if err != nil {
 		return fmt.Errorf("watch homes: %w", err)
 	}
-	w.file = os.NewFile(uintptr(fd), "inotify")
+	second, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("watch homes: %w", err)
+	}
+	w.file, w.adds = os.NewFile(uintptr(fd), "inotify"), os.NewFile(uintptr(second), "inotify")
 	w.of, w.touched, w.changed = make(map[int32]watchedFolder), make(map[uint32]bool), make(chan struct{}, 1)
 	go w.read()
 	return nil
@@ -89,7 +99,7 @@ func (w *homeWatch) add(uid uint32, home string) (watched bool) {
 		if err != nil {
 			return i > 0 && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP))
 		}
-		mask, next := uint32(atTheEnd), ""
+		mask, next := uint32(atTheEnd), filepath.Base(rules.OfUser)
 		if i < len(way)-1 {
 			mask, next = onTheWay, filepath.Base(way[i+1])
 		}
@@ -120,15 +130,12 @@ func (w *homeWatch) addSystem(dir string) {
 	}
 }
 
+// addFolder watches one folder. The call may hang, as the file system may be that of a machine that does not answer; it
+// holds no lock meanwhile. Events before the folder is noted are lost, but the look that follows sees what they tell.
 func (w *homeWatch) addFolder(uid uint32, folder int, next string, mask uint32) error {
-	conn, err := w.file.SyscallConn()
+	conn, err := w.adds.SyscallConn()
 	if err != nil {
 		return err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.of) >= mostWatched {
-		return unix.ENOSPC
 	}
 	var number int
 	control := conn.Control(func(fd uintptr) {
@@ -137,12 +144,50 @@ func (w *homeWatch) addFolder(uid uint32, folder int, next string, mask uint32) 
 	if err := errors.Join(control, err); err != nil {
 		return err
 	}
-	f := w.of[int32(number)]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f, known := w.of[int32(number)]
+	if !known && len(w.of) >= mostWatched {
+		w.remove(int32(number))
+		return unix.ENOSPC
+	}
 	if f.next = next; !slices.Contains(f.users, uid) {
+		w.makeRoom(uid)
 		f.users = append(f.users, uid)
 	}
 	w.of[int32(number)] = f
 	return nil
+}
+
+// makeRoom takes a user's folders out if there are too many: a look at the user's home adds those that still count. The
+// caller holds w.mu.
+func (w *homeWatch) makeRoom(uid uint32) {
+	var own []int32
+	for number, f := range w.of {
+		if slices.Contains(f.users, uid) {
+			own = append(own, number)
+		}
+	}
+	if len(own) < mostWatchedOfUser {
+		return
+	}
+	for _, number := range own {
+		f := w.of[number]
+		if f.users = slices.DeleteFunc(f.users, func(of uint32) bool { return of == uid }); len(f.users) > 0 {
+			w.of[number] = f
+			continue
+		}
+		delete(w.of, number)
+		w.remove(number)
+	}
+	w.touched[uid] = true
+}
+
+// remove ends the watch on a folder.
+func (w *homeWatch) remove(number int32) {
+	if conn, err := w.file.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { _, _ = unix.InotifyRmWatch(int(fd), uint32(number)) })
+	}
 }
 
 // read notes the users on whose way something changes.
@@ -183,6 +228,10 @@ func (w *homeWatch) note(e *unix.InotifyEvent, name string) {
 	f := w.of[e.Wd]
 	switch {
 	case e.Mask&unix.IN_Q_OVERFLOW != 0: // some events are lost
+		if time.Since(w.lost) < overflowPause {
+			return // at the latest after watchedPause each home is looked at
+		}
+		w.lost = time.Now()
 		for _, f := range w.of {
 			touch(f)
 		}
@@ -194,11 +243,25 @@ func (w *homeWatch) note(e *unix.InotifyEvent, name string) {
 	}
 }
 
-// take reports whether something has changed on a user's way since the last call.
+// isTouched reports whether something has changed on a user's way since the last take.
+func (w *homeWatch) isTouched(uid uint32) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.touched[uid]
+}
+
+// take is isTouched for a look that begins, which sees all changes until then.
 func (w *homeWatch) take(uid uint32) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	is := w.touched[uid]
 	delete(w.touched, uid)
 	return is
+}
+
+// waits reports whether a change has not been looked at yet.
+func (w *homeWatch) waits() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.touched) > 0
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,6 +55,32 @@ func TestHomeWatch(t *testing.T) {
 		time.Sleep(2 * homeReadPause) // further events of the same step
 		w.take(uid)
 	}
+	// Another file beside the rules is no news. Renamed folders are not watched for ever.
+	require.NoError(t, os.MkdirAll(path(".config", "netnice"), 0o755))
+	told("the folders again", true)
+	looks()
+	time.Sleep(2 * homeReadPause)
+	w.take(uid)
+	require.NoError(t, os.WriteFile(path(".config", "netnice", "notes"), nil, 0o600))
+	told("another file beside the rules", false)
+	for i := range 3 * mostWatchedOfUser {
+		require.NoError(t, os.Rename(path(".config"), path(fmt.Sprint("config", i))))
+		require.NoError(t, os.MkdirAll(path(".config", "netnice"), 0o755))
+		looks()
+	}
+	looks()
+	w.mu.Lock()
+	require.LessOrEqual(t, len(w.of), mostWatchedOfUser)
+	w.mu.Unlock()
+	time.Sleep(2 * homeReadPause)
+	w.take(uid)
+	require.NoError(t, os.WriteFile(path(".config", "netnice", "netnice.toml"), nil, 0o600))
+	told("the file, after many renames", true)
+	require.NoError(t, os.RemoveAll(path(".config")))
+	told("all removed again", true)
+	looks()
+	time.Sleep(2 * homeReadPause)
+	w.take(uid)
 	// A link leads to a folder that is not the user's. It is not followed.
 	elsewhere := t.TempDir()
 	require.NoError(t, os.Symlink(elsewhere, path(".config")))

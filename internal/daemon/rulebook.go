@@ -264,8 +264,11 @@ func (d *Daemon) keepRules(ctx context.Context, tick <-chan time.Time) {
 	d.lookAtRules(asking{all: true})
 	for {
 		var settled <-chan time.Time // nil = no file is being written
-		if d.isRuleFileNew() {
+		switch {
+		case d.isRuleFileNew():
 			settled = time.After(min(settlePause, d.opts.Tick))
+		case homes.waits():
+			settled = time.After(touchedPause)
 		}
 		select {
 		case <-ctx.Done():

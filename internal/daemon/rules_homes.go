@@ -21,7 +21,9 @@ const (
 	// homePause is how often the daemon looks at a home that it cannot watch, and watchedPause at one that it can: it is
 	// told nothing of changes on another machine.
 	homePause    = 10 * time.Second
-	watchedPause = time.Minute
+	watchedPause = 15 * time.Second
+	// touchedPause is the least time between two looks at a home because of changes there.
+	touchedPause = 200 * time.Millisecond
 	// homesAtOnce is the number of homes that are read at a time.
 	homesAtOnce = 8
 	// homesPatience is the time after which a look begins with no other home, unless a request covers all homes and
@@ -77,7 +79,10 @@ func (h *homeLooks) isDue(uid uint32, b *book, now time.Time) bool {
 	if last.watched {
 		pause = watchedPause
 	}
-	return h.watch.file == nil || !known || h.watch.take(uid) || h.hanging[uid] != nil || b != nil && b.isOutdated(b.seen, now) || now.Sub(last.at) >= pause
+	if h.watch.isTouched(uid) {
+		pause = touchedPause
+	}
+	return h.watch.file == nil || !known || h.hanging[uid] != nil || b != nil && b.isOutdated(b.seen, now) || now.Sub(last.at) >= pause
 }
 
 // homeTold is the last log line about a home, and its time.
@@ -212,6 +217,7 @@ func (d *Daemon) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
 				}
 				l := list[i]
 				l.done = make(chan struct{})
+				h.watch.take(l.uid)
 				go l.see(&h.watch, d.opts.atHome)
 				if l.await(); l.late {
 					late.Add(1)

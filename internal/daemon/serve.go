@@ -28,6 +28,11 @@ const (
 func (d *Daemon) life(ctx context.Context) (departure, error) {
 	house, cancel := context.WithCancel(ctx)
 	var keepers sync.WaitGroup
+	if d.followsRules() { // before any loop may look at rules
+		if err := d.rules.homes.watch.open(); err != nil {
+			d.log.Warn("each home is looked at for rules all the time", "err", err)
+		}
+	}
 	var ticks pulse
 	ticking := func(keep func(context.Context, <-chan time.Time)) {
 		beat := ticks.beat()
@@ -41,9 +46,6 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	ticking(d.keepEach)
 	keepers.Go(func() { d.keepNames(house) })
 	if d.followsRules() {
-		if err := d.rules.homes.watch.open(); err != nil {
-			d.log.Warn("each home is looked at for rules all the time", "err", err)
-		}
 		ticking(d.keepRules)
 		keepers.Go(func() { d.keepExecs(house) })
 	}

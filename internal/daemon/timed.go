@@ -24,6 +24,8 @@ type timed struct {
 	// EndBoottimeNS is the end on CLOCK_BOOTTIME of the boot in which it was set. EndUnixNS finds it in a later boot.
 	EndBoottimeNS uint64 `json:"end_boottime_ns"`
 	EndUnixNS     int64  `json:"end_unix_ns"`
+	// SpanNS is the time that was asked for. It bounds what is left where the wall clock was wrong.
+	SpanNS uint64 `json:"span_ns"`
 }
 
 // bootTimeNS returns the time on CLOCK_BOOTTIME.
@@ -49,7 +51,7 @@ func (t *timed) isOver(bootNS uint64) bool { return *t != timed{} && bootNS >= t
 // afterReboot finds the end in this boot.
 func (t *timed) afterReboot() {
 	if *t != (timed{}) {
-		t.endsIn(max(time.Until(time.Unix(0, t.EndUnixNS)), 1))
+		t.endsIn(min(max(time.Until(time.Unix(0, t.EndUnixNS)), 1), time.Duration(t.SpanNS)))
 	}
 }
 
@@ -87,6 +89,7 @@ func (n *node) place(owner enforce.Owner, req api.SetRequest) *limit.Limit {
 func (n *node) timeFrom(owner enforce.Owner, req api.SetRequest) {
 	t := &n.timed[owner]
 	if req.ForNS != 0 {
+		t.SpanNS = req.ForNS
 		t.endsIn(time.Duration(req.ForNS))
 		return
 	}
@@ -117,6 +120,26 @@ func (n *node) lapses(ceilings *[enforce.Owners][enforce.Directions]enforce.Ceil
 			if c := &ceilings[owner][dir]; c.BytesPerSec != rate {
 				c.Lapse = enforce.Lapse{BoottimeNS: end, BytesPerSec: rate}
 			}
+		}
+	}
+}
+
+// takeLapses completes a node whose limits were read from the kernel side: a ceiling with a lapse is one for a time, and
+// what it becomes is the owner's other limit.
+func (n *node) takeLapses(spec enforce.NodeSpec) {
+	for owner, ceilings := range spec.Ceilings {
+		for dir, c := range ceilings {
+			if c.Lapse.BoottimeNS == 0 {
+				continue
+			}
+			for _, r := range limit.Rates {
+				if r.Direction == enforce.Direction(dir) && !r.Least {
+					*r.Of(&n.timed[owner].Limit), *r.Of(&n.requested[owner]) = c.BytesPerSec, c.Lapse.BytesPerSec
+				}
+			}
+			n.timed[owner].SpanNS = max(c.Lapse.BoottimeNS, bootTimeNS()) - bootTimeNS()
+			n.timed[owner].endsIn(time.Duration(n.timed[owner].SpanNS))
+			n.timed[owner].EndBoottimeNS = c.Lapse.BoottimeNS
 		}
 	}
 }

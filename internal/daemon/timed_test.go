@@ -87,6 +87,15 @@ func TestLimitForATimeOverARestart(t *testing.T) {
 	require.Equal(t, calls, fake.Calls("SetNode"), "the kernel side has it")
 	require.NoError(t, h.stop())
 
+	// Without a file, the kernel side still knows the end.
+	require.NoError(t, os.Remove(h.statePath()))
+	h = start(t, fake, opts)
+	time.Sleep(5 * opts.Tick)
+	after, there = fake.Spec(id)
+	require.True(t, there)
+	require.Equal(t, upLapse(before), upLapse(after))
+	require.NoError(t, h.stop())
+
 	// After a reboot the kernel side has nothing, and the boot time begins anew.
 	rebooted := &enforcetest.Kernel{}
 	opts.OpenKernel = rebooted.Open
