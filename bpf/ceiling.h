@@ -24,10 +24,13 @@ static __always_inline bool nn_limit_lapsed(const struct nn_limit *l,
 	       (l->lapse_bytes && bytes >= l->lapse_bytes);
 }
 
+/* Has one of the node's ceilings in a direction lapsed, of which it has had so
+ * many bytes? */
 static __always_inline bool nn_lapsed_in(const struct nn_node *n,
-					 __u32 direction, __u64 boottime_ns,
-					 __u64 bytes)
+					 __u32 direction, __u64 bytes)
 {
+	__u64 boottime_ns = bpf_ktime_get_boot_ns();
+
 	return nn_limit_lapsed(&n->limits[NN_OWNER_ADMIN][direction],
 			       boottime_ns, bytes) ||
 	       nn_limit_lapsed(&n->limits[NN_OWNER_USER][direction],
@@ -40,6 +43,18 @@ static __always_inline __u64 nn_limit_ceiling(const struct nn_limit *l,
 	return nn_limit_lapsed(l, boottime_ns, bytes)
 		       ? l->lapsed_bytes_per_sec
 		       : l->ceiling_bytes_per_sec;
+}
+
+/* The lower of its ceilings then. */
+static __always_inline __u64 nn_ceiling_after(const struct nn_node *n,
+					      __u32 direction, __u64 bytes)
+{
+	__u64 boottime_ns = bpf_ktime_get_boot_ns();
+
+	return nn_lower(nn_limit_ceiling(&n->limits[NN_OWNER_ADMIN][direction],
+					 boottime_ns, bytes),
+			nn_limit_ceiling(&n->limits[NN_OWNER_USER][direction],
+					 boottime_ns, bytes));
 }
 
 /* The bytes that a node has had in a direction. Those that it received alone
@@ -57,17 +72,9 @@ static __always_inline __u64 nn_clock_bytes(__u32 node, __u32 direction)
 __noinline __u64 nn_ceiling_lapsing(struct nn_node *n, __u32 node,
 				    __u32 direction)
 {
-	struct nn_limit *admin, *user;
-	__u64 boottime_ns, bytes;
-
 	if (!n || direction >= NN_DIRECTIONS)
 		return 0;
-	admin = &n->limits[NN_OWNER_ADMIN][direction];
-	user = &n->limits[NN_OWNER_USER][direction];
-	boottime_ns = bpf_ktime_get_boot_ns();
-	bytes = nn_clock_bytes(node, direction);
-	return nn_lower(nn_limit_ceiling(admin, boottime_ns, bytes),
-			nn_limit_ceiling(user, boottime_ns, bytes));
+	return nn_ceiling_after(n, direction, nn_clock_bytes(node, direction));
 }
 
 /* The lower of a node's ceilings in one direction, 0 = none. */

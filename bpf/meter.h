@@ -20,27 +20,7 @@
 __noinline int nn_meter_turn(__u32 node, __u32 direction, __u64 rate,
 			     __u64 bytes, __u32 calls)
 {
-	struct nn_clock_key key = {.node = node, .direction = direction};
-	__u64 now_ns = bpf_ktime_get_ns();
-	struct nn_clock *c;
-	int again;
-
-	c = bpf_map_lookup_elem(&clocks, &key);
-	if (!c || !rate)
-		return 0;
-	bpf_spin_lock(&c->lock);
-	again = nn_clock_advance(c, rate, NN_SOCKET_BURST_NS, now_ns) &&
-		calls < NN_ADVANCE_CALLS;
-	if (!again) {
-		/* Else it takes more than there is: the others have a
-		 * twentieth. */
-		if (nn_guarantee_good(c, now_ns))
-			nn_clock_take(c, bytes, rate, now_ns);
-		c->bytes += bytes;
-		c->sent_bytes += bytes;
-	}
-	bpf_spin_unlock(&c->lock);
-	return again;
+	return nn_clock_pass(node, direction, rate, bytes, calls, true);
 }
 
 static __always_inline void nn_meter_charge(struct nn_node *n, __u32 node,

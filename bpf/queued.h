@@ -34,6 +34,36 @@ static __always_inline bool nn_queued_leaves(__u64 *paid_ns, __u64 now_ns,
 	return false;
 }
 
+/* Take bytes off a node's clock of a direction, which wait for nothing; 1: once
+ * more, as nn_hop_turn. */
+static __always_inline int nn_clock_pass(__u32 node, __u32 direction,
+					 __u64 rate, __u64 bytes, __u32 calls,
+					 bool sent)
+{
+	struct nn_clock_key key = {.node = node, .direction = direction};
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct nn_clock *c;
+	int again;
+
+	c = bpf_map_lookup_elem(&clocks, &key);
+	if (!c || !rate)
+		return 0;
+	bpf_spin_lock(&c->lock);
+	again = nn_clock_advance(c, rate, NN_SOCKET_BURST_NS, now_ns) &&
+		calls < NN_ADVANCE_CALLS;
+	if (!again) {
+		/* Else it takes more than there is: the others have a
+		 * twentieth. */
+		if (!sent || nn_guarantee_good(c, now_ns))
+			nn_clock_take(c, bytes, rate, now_ns);
+		c->bytes += bytes;
+		if (sent)
+			c->sent_bytes += bytes;
+	}
+	bpf_spin_unlock(&c->lock);
+	return again;
+}
+
 /* Charge a node's clock of a direction, if it has a limit there. */
 static __always_inline void nn_queued_charge(struct nn_transmit *x,
 					     struct nn_node *n, __u32 node,

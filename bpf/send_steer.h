@@ -34,15 +34,11 @@ __noinline __u64 nn_outbound_rate(__u32 node, __u32 generation)
 __noinline int nn_outbound_lapsed(__u32 node, __u32 generation)
 {
 	struct nn_node *n = nn_node_get(node, generation);
-	__u64 boottime_ns;
 
 	if (!n || !(n->flags & NN_NODE_LAPSES))
 		return 0;
-	boottime_ns = bpf_ktime_get_boot_ns();
-	return nn_lapsed_in(n, NN_UP, boottime_ns,
-			    nn_clock_bytes(node, NN_UP)) ||
-	       nn_lapsed_in(n, NN_TOTAL, boottime_ns,
-			    nn_clock_bytes(node, NN_TOTAL));
+	return nn_lapsed_in(n, NN_UP, nn_clock_bytes(node, NN_UP)) ||
+	       nn_lapsed_in(n, NN_TOTAL, nn_clock_bytes(node, NN_TOTAL));
 }
 
 /* Then the queue has the rate of before, until the user side sets another. */

@@ -19,17 +19,14 @@ __noinline int nn_inbound_lapsed(__u32 node, __u32 generation)
 {
 	struct nn_node *n = nn_node_get(node, generation);
 	struct nn_inflow *f;
-	__u64 boottime_ns;
 
 	if (!n || !(n->flags & NN_NODE_LAPSES))
 		return 0;
 	f = nn_inflow(node);
-	boottime_ns = bpf_ktime_get_boot_ns();
-	if (nn_lapsed_in(n, NN_DOWN, boottime_ns, f ? f->bytes : 0))
+	if (nn_lapsed_in(n, NN_DOWN, f ? f->bytes : 0))
 		return 1;
 	return !(n->flags & NN_NODE_METER_OFF) &&
-	       nn_lapsed_in(n, NN_TOTAL, boottime_ns,
-			    nn_clock_bytes(node, NN_TOTAL));
+	       nn_lapsed_in(n, NN_TOTAL, nn_clock_bytes(node, NN_TOTAL));
 }
 
 static __always_inline bool nn_inbound_any_lapsed(const struct nn_whose *path)
@@ -49,23 +46,7 @@ static __always_inline bool nn_inbound_any_lapsed(const struct nn_whose *path)
 __noinline int nn_lapsed_total_turn(__u32 node, __u64 rate, __u64 bytes,
 				    __u32 calls)
 {
-	struct nn_clock_key key = {.node = node, .direction = NN_TOTAL};
-	__u64 now_ns = bpf_ktime_get_ns();
-	struct nn_clock *c;
-	int again;
-
-	c = bpf_map_lookup_elem(&clocks, &key);
-	if (!c || !rate)
-		return 0;
-	bpf_spin_lock(&c->lock);
-	again = nn_clock_advance(c, rate, NN_SOCKET_BURST_NS, now_ns) &&
-		calls < NN_ADVANCE_CALLS;
-	if (!again) {
-		nn_clock_take(c, bytes, rate, now_ns);
-		c->bytes += bytes;
-	}
-	bpf_spin_unlock(&c->lock);
-	return again;
+	return nn_clock_pass(node, NN_TOTAL, rate, bytes, calls, false);
 }
 
 /* May a packet pass by the queue of a node, as far as that has lapsed? It is

@@ -14,18 +14,12 @@ static __always_inline struct nn_inflow *nn_inflow(__u32 node)
 /* The ceiling of a node on what comes in, which has no clock that counts. */
 static __always_inline __u64 nn_ceiling_down(struct nn_node *n, __u32 node)
 {
-	struct nn_limit *admin = &n->limits[NN_OWNER_ADMIN][NN_DOWN];
-	struct nn_limit *user = &n->limits[NN_OWNER_USER][NN_DOWN];
-	__u64 boottime_ns, bytes;
 	struct nn_inflow *f;
 
 	if (!(n->flags & NN_NODE_LAPSES))
 		return nn_ceiling(n, node, NN_DOWN);
 	f = nn_inflow(node);
-	bytes = f ? f->bytes : 0;
-	boottime_ns = bpf_ktime_get_boot_ns();
-	return nn_lower(nn_limit_ceiling(admin, boottime_ns, bytes),
-			nn_limit_ceiling(user, boottime_ns, bytes));
+	return nn_ceiling_after(n, NN_DOWN, f ? f->bytes : 0);
 }
 
 /* The ceiling of a node on what comes in, alone or with what is sent; 0 = none.

@@ -214,7 +214,10 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 
 // end lifts a node that no owner requests any more.
 func (d *Daemon) end(n *node) error {
-	if n.res.Subject.Kind == api.KindGroup {
+	switch {
+	case n.to != nil:
+		return d.liftToward(n)
+	case n.res.Subject.Kind == api.KindGroup:
 		return d.dissolve(n)
 	}
 	return d.drop(n)

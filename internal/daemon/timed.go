@@ -2,12 +2,12 @@ package daemon
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/limit"
 )
@@ -66,7 +66,7 @@ func checkFor(req api.SetRequest) error {
 		return nil
 	case req.ForNS < minForNS || req.ForNS > limit.MaxForNS:
 		return bad("for %v: want %v to 10 years", time.Duration(min(req.ForNS, 1<<62)), time.Duration(minForNS))
-	case req.Subject.Kind == api.KindTo && strings.HasSuffix(strings.Split(req.Subject.ID, "@")[0], "/each"):
+	case req.Subject.Kind == api.KindTo && isEach(req.Subject.ID):
 		return bad("a limit of each address is not for a time")
 	case len(req.Members) > 0 || req.Scope:
 		return bad("members and scopes stay: set the limit for a time when they are there")
@@ -74,6 +74,12 @@ func checkFor(req api.SetRequest) error {
 		return bad("a limit for a time has rates only (--up, --down, --total), and lifts none")
 	}
 	return nil
+}
+
+// isEach reports whether the id of a destination means each address by itself.
+func isEach(id string) bool {
+	s, _, err := destination.Parse(id)
+	return err == nil && s.Each
 }
 
 // place returns the limit of an owner that a request changes: the one for a time, or the other one.
@@ -158,14 +164,11 @@ func (d *Daemon) endTimed() {
 			continue
 		}
 		before := *n
-		err := error(nil)
-		switch {
-		case !next.empty():
-			_, err = d.commit(n, &next)
-		case n.to != nil:
-			err = d.liftToward(n)
-		default:
+		var err error
+		if next.empty() {
 			err = d.end(n)
+		} else {
+			_, err = d.commit(n, &next)
 		}
 		if err != nil {
 			d.once(n, err)

@@ -136,17 +136,12 @@ func (l Limit) Without(request api.Wish) Limit {
 
 // RatesOnly reports whether a request sets ceilings, at least one, and nothing else.
 func RatesOnly(request api.Wish) bool {
-	for _, r := range Rates {
-		if asked := r.Asked(&request); asked != nil && (*asked == 0 || r.Least) {
-			return false
-		}
-	}
 	asked := false
 	for _, f := range fields {
 		if !f.asked(&request) {
 			continue
 		}
-		if !f.rate {
+		if !f.rate || f.whole || f.lifts(&request) {
 			return false
 		}
 		asked = true

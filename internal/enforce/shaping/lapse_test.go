@@ -73,7 +73,7 @@ func TestLapse(t *testing.T) {
 					must(t, k.SetNode(spec))
 					must(t, k.Close())
 					still := x.each * rate(n, 500*time.Millisecond)
-					time.Sleep(700 * time.Millisecond) // what was in a queue has left
+					time.Sleep(700 * time.Millisecond) // the queue of before is empty then
 					then := x.each * rate(n, 2*time.Second)
 					t.Logf("%.2f MB/s before the lapse, %.2f after it", still/1e6, then/1e6)
 					if still > before*1.03 || still < before*0.8 {
