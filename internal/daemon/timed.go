@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -10,6 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/shell"
 )
 
 // A limit for a time comes before the same owner's other limits, which hold again when it ends. The kernel changes the
@@ -57,7 +59,7 @@ func (t *timed) afterReboot() {
 
 // checkFor refuses a limit for a time that cannot end by itself.
 func checkFor(req api.SetRequest) error {
-	hint := "netnice set " + req.Subject.String() + " --up 1MB/s --for 10m"
+	hint := "netnice set " + shell.Word(req.Subject.String()) + " --up 1MB/s --for 10m"
 	bad := func(format string, args ...any) error {
 		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
 	}
@@ -67,6 +69,7 @@ func checkFor(req api.SetRequest) error {
 	case req.ForNS < minForNS || req.ForNS > limit.MaxForNS:
 		return bad("for %v: want %v to 10 years", time.Duration(min(req.ForNS, 1<<62)), time.Duration(minForNS))
 	case req.Subject.Kind == api.KindTo && isEach(req.Subject.ID):
+		hint = strings.TrimSuffix(hint, " --for 10m")
 		return bad("a limit of each address is not for a time")
 	case len(req.Members) > 0 || req.Scope:
 		return bad("members and scopes stay: set the limit for a time when they are there")
