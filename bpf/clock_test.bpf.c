@@ -144,13 +144,11 @@ __noinline int nn_test_turn(struct nn_test_op *o)
 	left = nn_guarantee_left(c, rate, o->now_ns);
 	r.before_ns = nn_guarantee_sooner(
 		c, g, nn_class_paid_ns(c, k, weight, left), o->now_ns);
-	nn_class_forget(c, k, weight);
+	nn_class_forget(c, k, weight, left);
 	r.sent_ns = nn_class_sent_ns(c, k, weight, left, rate / 10);
 	r.left_ns = nn_class_sent_ns(c, k, weight, left, NN_BYTES_MAX);
 	if (o->mode == NN_TEST_REDEEM)
-		k->reserved_bytes -= k->reserved_bytes > o->wire_bytes
-					     ? o->wire_bytes
-					     : k->reserved_bytes;
+		nn_class_redeem(c, k, weight, o->wire_bytes, left);
 	if (o->mode == NN_TEST_CHARGE || o->mode == NN_TEST_RESERVE) {
 		cost = nn_clock_cost(c, o->wire_bytes, rate, o->now_ns);
 		if (g &&

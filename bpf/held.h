@@ -59,7 +59,7 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	s->ahead_ns = NN_HOLD_NS;
 	if (x->unheld_ns > x->now_ns + s->ahead_ns + own)
 		s->ahead_ns = x->unheld_ns - x->now_ns - own;
-	s->prepaid_bytes = x->wire_bytes;
+	s->prepaid_bytes += x->wire_bytes;
 	s->depart_ns = x->next_ns;
 	s->limit_bytes_per_sec = x->limit;
 	s->flags |= NN_SOCK_HOLD;
@@ -69,16 +69,21 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 }
 
 /* nn_closed tells that the program has closed the connection. The remaining
- * data leaves when its time comes. */
-static __always_inline bool nn_closed(const struct bpf_sock_ops *ctx)
+ * data leaves when its time comes. A closed MPTCP socket's subflow stays
+ * established as long as it sends, but belongs to no file any more. */
+static __always_inline bool nn_closed(const struct bpf_sock_ops *ctx,
+				      const struct tcp_sock *tp)
 {
-	return ctx->state != TCP_ESTABLISHED && ctx->state != TCP_CLOSE_WAIT;
+	return (ctx->state != TCP_ESTABLISHED &&
+		ctx->state != TCP_CLOSE_WAIT) ||
+	       !tp->inet_conn.icsk_inet.sk.sk_socket;
 }
 
 /* TCP tries to transmit a deferred chunk: nn_held_waits tells whether the chunk
  * still has to wait. */
 static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 					  struct nn_socket *s,
+					  const struct tcp_sock *tp,
 					  struct nn_transmit *x)
 {
 	__u64 turn, ahead = NN_IDLE_NS;
@@ -100,7 +105,7 @@ static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 	if (x->now_ns > turn)
 		ahead = s->ahead_ns;
 	if (x->now_ns > s->due_ns &&
-	    (x->reserved_ns < NN_CROWD_NS || !nn_closed(ctx)))
+	    (x->reserved_ns < NN_CROWD_NS || !nn_closed(ctx, tp)))
 		ahead += x->now_ns - s->due_ns;
 	return x->unheld_ns > x->now_ns + ahead;
 }
@@ -120,17 +125,26 @@ static __always_inline void nn_held_sooner(struct nn_socket *s,
 		s->due_ns = x->before_ns - own;
 }
 
-/* A deferred chunk leaves and uses up its reservation. */
-static __always_inline void nn_held_leaves(struct nn_socket *s,
-					   struct nn_transmit *x)
+/* A deferred chunk leaves, or the first part of it: TCP tries with one segment.
+ * The other parts leave after it without further delay. */
+static __always_inline void nn_held_leaves(struct nn_socket *s)
 {
-	__u64 wire_bytes = x->wire_bytes;
-
 	s->flags &= ~NN_SOCK_NEWBORN;
 	s->due_ns = 0;
-	x->wire_bytes = s->prepaid_bytes;
-	nn_path_walk(s, x, NN_REDEEM);
+}
+
+/* nn_prepaid_use uses up the reservation for wire_bytes that leave now, no more
+ * than prepaid_bytes. */
+static __always_inline void nn_prepaid_use(struct nn_socket *s,
+					   struct nn_transmit *x,
+					   __u64 wire_bytes)
+{
+	__u64 rest = x->wire_bytes;
+
+	s->prepaid_bytes -= wire_bytes;
 	x->wire_bytes = wire_bytes;
+	nn_path_walk(s, x, NN_REDEEM);
+	x->wire_bytes = rest;
 }
 
 #endif

@@ -153,7 +153,7 @@ static __always_inline void nn_hop_look(struct nn_transmit *x,
 	      left = paid;
 
 	if (k->reserved_bytes) {
-		nn_class_forget(c, k, weight);
+		nn_class_forget(c, k, weight, rate);
 		/* Leaving out more than 0.1 s of it would let every chunk pass
 		 * while many wait. */
 		sent = nn_class_sent_ns(c, k, weight, rate, rate / 10);
@@ -209,8 +209,10 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 
 	/* This is the socket's first chunk since the limit was lowered: its
 	 * departure was promised at a higher limit than the clock's rate. */
-	if (cost == x->wire_bytes && x->promised > rate >> 10 &&
-	    nn_clock_settles(c, x->now_ns))
+	if (x->mode == NN_RESERVE)
+		cost = x->wire_bytes; /* it can wait, so nothing is promised */
+	else if (cost == x->wire_bytes && x->promised > rate >> 10 &&
+		 nn_clock_settles(c, x->now_ns))
 		cost = cost * (rate >> 10) / x->promised;
 	if (!g ||
 	    !nn_guarantee_charge(
@@ -332,9 +334,11 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	if (!k->mean_bytes)
 		nn_hop_newborn(x, c, k, g, weight, active, left);
 	if (x->mode == NN_REDEEM) {
-		k->reserved_bytes -= k->reserved_bytes > x->wire_bytes
-					     ? x->wire_bytes
-					     : k->reserved_bytes;
+		/* a guarantee's part was not reserved in the class */
+		nn_class_redeem(c, k, weight,
+				g ? nn_least(k->reserved_bytes, x->wire_bytes)
+				  : x->wire_bytes,
+				left);
 		nn_hop_left(x, c);
 	}
 	own = nn_serve_ns(nn_span(x->wire_bytes, weight), active, left);

@@ -176,7 +176,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
 	struct nn_transmit x = {};
-	__u64 len = ctx->skb_len, want, timer, credit, rate, stamp, bytes;
+	__u64 len = ctx->skb_len, want, timer, credit, rate, stamp, bytes, paid;
 	__u32 segments, mss, on, option = 0;
 	struct nn_socket *s;
 	struct tcp_sock *tp;
@@ -234,25 +234,23 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	s->flags &= ~NN_SOCK_UNHEARD;
 	if (s->due_ns) {
 		if (nn_egress_sees(s, &tp->inet_conn.icsk_inet.sk) &&
-		    nn_held_waits(ctx, s, &x)) {
+		    nn_held_waits(ctx, s, tp, &x)) {
 			s->flags |= NN_SOCK_HOLD;
 			return;
 		}
-		nn_held_leaves(s, &x);
+		nn_held_leaves(s);
 	}
-	if (s->prepaid_bytes) {
-		__u64 paid = s->prepaid_bytes;
-
-		if (paid > x.wire_bytes)
-			paid = x.wire_bytes;
-		s->prepaid_bytes -= paid;
-		x.wire_bytes -= paid;
-		if (!x.wire_bytes && !x.before_ns)
-			nn_path_walk(s, &x, NN_ASK);
-	}
+	paid = s->prepaid_bytes;
+	if (paid > x.wire_bytes)
+		paid = x.wire_bytes;
+	x.wire_bytes -= paid;
+	/* A chunk that was deferred may have grown by an option meanwhile. It
+	 * does not wait again for that. */
+	if (x.wire_bytes > (paid ? x.segments : 0) && nn_hold(ctx, s, tp, &x))
+		return;
+	if (paid)
+		nn_prepaid_use(s, &x, paid);
 	if (x.wire_bytes) {
-		if (nn_hold(ctx, s, tp, &x))
-			return;
 		x.odd = !!(s->flags & NN_SOCK_ADOPTED);
 		nn_path_walk(s, &x, NN_CHARGE);
 		if (nn_chunks_of(s, &x) || s->limit_bytes_per_sec != x.limit) {
