@@ -79,9 +79,12 @@ const (
 	Total Direction = "total"
 )
 
+// OwnerAdmin is the owner of what administrators set. Other owners are the names of users.
+const OwnerAdmin = "admin"
+
 // Limit is a limit that one owner has set on a node in one direction, and whether the kernel enforces it.
 type Limit struct {
-	Owner       string    `json:"owner"` // "admin", or the name of the user who set it
+	Owner       string    `json:"owner"` // OwnerAdmin, or the name of the user who set it
 	Direction   Direction `json:"direction"`
 	BytesPerSec uint64    `json:"bytes_per_sec"`
 	BurstNS     uint64    `json:"burst_ns"`

@@ -200,7 +200,7 @@ func (d *Daemon) putLimits(w http.ResponseWriter, r *http.Request) {
 	if i >= 0 {
 		node = d.nodes[i]
 	}
-	apply(&node, request.Wish)
+	apply(&node, request)
 	if !request.DryRun {
 		if i >= 0 {
 			d.nodes[i] = node
@@ -223,7 +223,7 @@ func (d *Daemon) liftTotal(request api.SetRequest) api.SetResponse {
 		return response
 	}
 	node := d.nodes[i]
-	apply(&node, request.Wish)
+	apply(&node, request)
 	response.Changed = len(node.Limits) != len(d.nodes[i].Limits)
 	goes := response.Changed && len(node.Limits) == 0 && node.Weight == 100
 	switch {
@@ -315,7 +315,8 @@ func (d *Daemon) parent(i int) int {
 	return -1
 }
 
-func apply(n *api.Node, w api.Wish) {
+func apply(n *api.Node, request api.SetRequest) {
+	w := request.Wish
 	if w.Line != nil {
 		if n.Line = w.Line; *w.Line == (api.Line{}) {
 			n.Line = nil
@@ -332,7 +333,7 @@ func apply(n *api.Node, w api.Wish) {
 			}
 		}
 		if *rate > 0 {
-			kept = append(kept, api.Limit{Owner: "admin", Direction: direction, BytesPerSec: *rate, BurstNS: 10e6, Enforced: enforced})
+			kept = append(kept, api.Limit{Owner: api.OwnerAdmin, Direction: direction, BytesPerSec: *rate, BurstNS: 10e6, Enforced: enforced, LeftNS: request.ForNS})
 		}
 		n.Limits = kept
 	}

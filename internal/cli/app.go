@@ -130,7 +130,7 @@ func runsCommand(cmd *cobra.Command) bool {
 func (a *App) root() *cobra.Command {
 	cmd := a.here()
 	cmd.AddCommand(
-		a.run(), a.set(), a.unset(), a.fair(), a.link(), a.reserve(), a.power(), a.exec(), a.probe(), a.adapt(), a.shellInit(), a.shellLine(), a.inetd(), a.inetdSession(), a.ls(), a.show(), a.why(), a.monitor(), a.rules(), a.nlimit(), a.systemSettings(),
+		a.run(), a.set(), a.confirm(), a.unset(), a.fair(), a.link(), a.reserve(), a.power(), a.exec(), a.probe(), a.adapt(), a.shellInit(), a.shellLine(), a.inetd(), a.inetdSession(), a.ls(), a.show(), a.why(), a.monitor(), a.rules(), a.nlimit(), a.systemSettings(),
 		a.daemon(), a.guard(), a.up(), a.down(), a.status(), a.metrics(), a.doctor(), a.demo(), a.version(), a.gen(),
 	)
 	return cmd

@@ -215,7 +215,7 @@ func eachCommand(root *cobra.Command, visit func(*cobra.Command)) {
 func TestFlagsOfEveryCommand(t *testing.T) {
 	app, _ := testApp()
 	want := map[string]string{
-		"netnice": "json dry-run", "set": "json dry-run", "unset": "json dry-run", "fair": "json dry-run", "link": "json dry-run", "reserve": "json dry-run", "nlimit": "json dry-run", "power": "json dry-run", "adapt": "json dry-run", "system": "json dry-run",
+		"netnice": "json dry-run", "set": "json dry-run", "confirm": "json dry-run", "unset": "json dry-run", "fair": "json dry-run", "link": "json dry-run", "reserve": "json dry-run", "nlimit": "json dry-run", "power": "json dry-run", "adapt": "json dry-run", "system": "json dry-run",
 		"exec": "",                                                                               // nothing may stand between it and the command
 		"run":  "dry-run", "up": "dry-run", "down": "dry-run", "daemon": "", "metrics": "listen", // metrics prints Prometheus's format
 		"rules": "", "check": "json", "list": "json", "test": "json", "reload": "json",

@@ -47,6 +47,7 @@ func TestEveryCommandWithoutDaemon(t *testing.T) {
 		"netnice":              {{"", looks}, {"--json", looks}, {pid, looks}, {pid + " 1MB/s", sets}, {pid + " 1MB/s --dry-run", sets}, {pid + " 0", looks}},
 		"netnice run":          {{"--up 1MB/s -- true", sets}, {"--up 1MB/s --dry-run -- true", sets}},
 		"netnice set":          {{"--host --up 1MB/s", sets}, {"--host --up 1MB/s --dry-run", sets}},
+		"netnice confirm":      {{"--host", looks}, {"--host --dry-run", looks}},
 		"netnice unset":        {{"--host", looks}, {"--host --dry-run", looks}},
 		"netnice fair":         {{"--up 1MB/s " + pid, sets}, {"--leave " + pid, sets}},
 		"netnice link":         {{"eth0 --up 1MB/s", sets}},

@@ -16,14 +16,21 @@ func (a *App) set() *cobra.Command {
 	var subject subjectFlags
 	var wish wishFlags
 	var span forFlag
-	var asJSON, dryRun, persist, always bool
+	var asJSON, dryRun, persist, always, confirm bool
 	cmd := &cobra.Command{
-		Use:     "set SUBJECT [--up RATE] [--down RATE] [--total RATE] [--burst TIME] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--loopback] [--input-meter=false] [--persist=false|--always] [--for TIME] [--to PREFIX[:PORT]|--to-file FILE [--except PREFIX] [--protocol tcp|udp] [--each-peer]]",
+		Use:     "set SUBJECT [--up RATE] [--down RATE] [--total RATE] [--burst TIME] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--loopback] [--input-meter=false] [--persist=false|--always] [--for TIME|--confirm] [--to PREFIX[:PORT]|--to-file FILE [--except PREFIX] [--protocol tcp|udp] [--each-peer]]",
 		Short:   "Limit a process, a user, a cgroup, a unit, the host, or what they exchange with an address",
 		Long:    "Set limits of a subject, also in the middle of its transfers. What is not named stays.\nFor processes of a name to come, too: --always. Other rules, such as for containers: netnice rules --help.\n\n" + subjectHelp + "\n\n" + rateHelp,
 		Example: "  sudo netnice set --user bob --up 10MB/s --down 50MB/s\n  netnice set 4711 --up none\n  netnice set name:curl --down 1MB/s\n  sudo netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s\n  sudo netnice set --to '[2001:db8::/32]:443' --total 20mbit",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if confirm && span.value != nil {
+				return fail("netnice set SUBJECT --up 1MB/s --for 2m", "--confirm means --for 1m: give one of them")
+			}
+			if confirm {
+				minute := uint64(confirmTime)
+				span.value = &minute
+			}
 			if always && span.value != nil {
 				return fail("netnice set name:curl --up 1MB/s --for 10m", "a rule has no end: give --for or --always")
 			}
@@ -45,13 +52,18 @@ func (a *App) set() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.applyTo(cmd.Context(), s, api.SetRequest{Wish: w, ForNS: span.ns(), Prefixes: prefixes, DryRun: dryRun}, asJSON)
+			err = a.applyTo(cmd.Context(), s, api.SetRequest{Wish: w, ForNS: span.ns(), Prefixes: prefixes, DryRun: dryRun}, asJSON)
+			if err == nil && confirm && !dryRun {
+				a.remindToConfirm(s)
+			}
+			return err
 		},
 	}
 	subject.add(a, cmd)
 	wish.add(cmd)
 	cmd.Flags().BoolVar(&persist, "persist", true, "in force again after a reboot, but for a process's; =false: not")
 	span.add(cmd)
+	cmd.Flags().BoolVar(&confirm, "confirm", false, "hold for a minute only, unless it is confirmed: netnice confirm")
 	alwaysFlag(cmd, &always)
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)

@@ -165,7 +165,7 @@ func (h *history) rates(now point, least time.Duration) flowRates {
 func (n *node) limits() []api.Limit {
 	list := []api.Limit{}
 	for owner, w := range n.requested {
-		name := "admin"
+		name := api.OwnerAdmin
 		if enforce.Owner(owner) == enforce.OwnerUser {
 			name = n.userName
 		}

@@ -308,7 +308,7 @@ func (d *Daemon) renderPower(p *powered) api.Power {
 	if p.noDeadline != nil {
 		a.NoDeadline = p.noDeadline.Error()
 	}
-	for owner, name := range [enforce.Owners]string{"admin", identity.UserName(p.UserUID)} {
+	for owner, name := range [enforce.Owners]string{api.OwnerAdmin, identity.UserName(p.UserUID)} {
 		if p.Wishes[owner] != (powerWish{}) {
 			a.Owners = append(a.Owners, name)
 		}

@@ -38,7 +38,7 @@ const readAgain = "(again)"
 // whose returns the name of the owner for events and the log.
 func (b *book) whose() string {
 	if b.owner == 0 {
-		return "admin"
+		return api.OwnerAdmin
 	}
 	return fmt.Sprint("uid ", b.owner)
 }

@@ -65,7 +65,7 @@ func (d *Daemon) listRules(by auth.Actor) api.RuleList {
 			answer.Rules = append(answer.Rules, shown)
 		}
 	}
-	add("admin", &d.rules.system)
+	add(api.OwnerAdmin, &d.rules.system)
 	for _, uid := range slices.Sorted(maps.Keys(d.rules.users)) {
 		if auth.Check(by, auth.ReadRules, auth.Target{UID: uid}) == nil {
 			add(identity.UserName(uid), d.rules.users[uid])
@@ -148,7 +148,7 @@ func (d *Daemon) TestRules(ctx context.Context, by auth.Actor, pid int) (api.Rul
 func (d *Daemon) verdicts(by auth.Actor, f *facts) (list []api.RuleVerdict) {
 	now := d.now()
 	standing := d.standing()
-	owners := [enforce.Owners]string{"admin", identity.UserName(f.User)}
+	owners := [enforce.Owners]string{api.OwnerAdmin, identity.UserName(f.User)}
 	for owner, set := range d.rules.sets(f.User) {
 		if set == nil {
 			continue

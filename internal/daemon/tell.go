@@ -41,7 +41,7 @@ func (n *node) event(t api.EventType, by string) api.Event {
 // actorName returns the name of the actor that an event names as its cause.
 func actorName(by auth.Actor) string {
 	if by.Root() {
-		return "admin"
+		return api.OwnerAdmin
 	}
 	return identity.UserName(by.UID)
 }

@@ -16,15 +16,20 @@ func TestLimitForATime(t *testing.T) {
 	f.must("set", "--pid", free.pid(), "--up", "1MB/s", "--for", "4s")
 	begin := f.must("set", "--pid", was.pid(), "--up", "2MB/s", "--for", "4s")
 	end := begin.Add(4 * time.Second)
+	confirmed := f.send(testutil.SenderConfig{})
+	f.must("set", "--pid", confirmed.pid(), "--up", "3MB/s", "--confirm")
+	f.must("set", "--pid", confirmed.pid(), "--up", "1MB/s", "--for", "4s")
+	f.must("confirm", confirmed.pid())
 	f.daemons[0].kill()
 	f.holds("for a time", begin.Add(200*time.Millisecond), 2e6, was.port)
 	f.holds("for a time, else free", begin.Add(200*time.Millisecond), 1e6, free.port)
 	f.until(end)
 	f.holds("as before", end.Add(300*time.Millisecond), 8e6, was.port)
 	f.free("without another limit", end.Add(300*time.Millisecond), freely, free.port)
+	f.holds("confirmed", end.Add(300*time.Millisecond), 1e6, confirmed.port)
 	f.daemon()
-	if !eventually(3*time.Second, func() bool { return len(f.nodes()) == 1 }) {
-		t.Errorf("limits on %v with the next daemon, want the one that was set before alone", f.nodes())
+	if !eventually(3*time.Second, func() bool { return len(f.nodes()) == 2 }) {
+		t.Errorf("limits on %v with the next daemon, want the one that was set before and the one that was confirmed", f.nodes())
 	}
 	f.holds("with the next daemon", testutil.Now(), 8e6, was.port)
 }
