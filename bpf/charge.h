@@ -104,9 +104,9 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			x->before_ns = at;
 		if (at > x->less_held_ns)
 			x->less_held_ns = at;
-		left = at;
-		if (s->due_ns)
-			left -= s->prepaid_bytes * NN_NSEC_PER_SEC / rate;
+		left = s->due_ns ? s->prepaid_bytes * NN_NSEC_PER_SEC / rate
+				 : 0;
+		left = left < at ? at - left : 0;
 		if (left > x->unheld_ns)
 			x->unheld_ns = left;
 		at += x->wire_bytes * NN_NSEC_PER_SEC / rate;

@@ -23,9 +23,6 @@
 #include "types.h"
 
 #define NN_SETTLE_NS 1000000000ULL
-/* A deferred chunk may leave this long after the time that it has reserved, and
- * pays nothing for that. A divisor of a second. */
-#define NN_LATE_NS 500000000ULL
 /* This bound keeps bytes * NSEC_PER_SEC within 64 bits. */
 #define NN_BYTES_MAX ((1ULL << 34) - 1)
 /* The same in units of virtual time; a tag that is further ahead lies in the
@@ -220,16 +217,11 @@ static __always_inline __u64 nn_class_paid_ns(const struct nn_clock *c,
 }
 
 /* nn_class_forget limits the reservation of deferred chunks to the class's
- * unpaid bytes, and to what the clock serves in NN_LATE_NS. Time that was kept
- * for chunks which never left, or leave later than that, is lost. */
+ * unpaid bytes. Time that was kept for chunks which never left is lost. */
 static __always_inline void nn_class_forget(const struct nn_clock *c,
-					    struct nn_class *k, __u32 weight,
-					    __u64 rate)
+					    struct nn_class *k, __u32 weight)
 {
-	__u32 active = c->active_weight > weight ? c->active_weight : weight;
-	__u64 late = nn_least(rate / (NN_NSEC_PER_SEC / NN_LATE_NS),
-			      NN_BYTES_MAX / 2);
-	__u64 ahead = nn_ahead(k->finish + nn_span(late, active), c->vtime);
+	__u64 ahead = nn_ahead(k->finish, c->vtime);
 	__u64 part = ahead & ((1ULL << NN_VTIME_SHIFT) - 1), bytes;
 
 	bytes = (ahead >> NN_VTIME_SHIFT) * weight +
@@ -399,16 +391,17 @@ static __always_inline void nn_class_charge(struct nn_clock *c,
 				       weight, rate, &c->rest);
 }
 
-/* nn_class_redeem uses up the reservation of a chunk that leaves now. What was
- * forgotten of it is charged again. */
+/* nn_class_redeem uses up the reservation of a chunk that leaves now. If the
+ * chunk is late, it is charged again what was forgotten of it. */
 static __always_inline void nn_class_redeem(struct nn_clock *c,
 					    struct nn_class *k, __u32 weight,
-					    __u64 wire_bytes, __u64 rate)
+					    __u64 wire_bytes, __u64 rate,
+					    bool late)
 {
 	__u64 reserved = nn_least(k->reserved_bytes, wire_bytes);
 
 	k->reserved_bytes -= reserved;
-	if (reserved < wire_bytes)
+	if (late && reserved < wire_bytes)
 		nn_class_charge(c, k, weight, wire_bytes - reserved, rate, 0);
 }
 

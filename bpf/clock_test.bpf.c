@@ -17,6 +17,7 @@ enum nn_test_mode {
 	NN_TEST_CHARGE,
 	NN_TEST_RESERVE,
 	NN_TEST_REDEEM,
+	NN_TEST_REDEEM_LATE,
 };
 
 struct nn_test_op {
@@ -144,11 +145,12 @@ __noinline int nn_test_turn(struct nn_test_op *o)
 	left = nn_guarantee_left(c, rate, o->now_ns);
 	r.before_ns = nn_guarantee_sooner(
 		c, g, nn_class_paid_ns(c, k, weight, left), o->now_ns);
-	nn_class_forget(c, k, weight, left);
+	nn_class_forget(c, k, weight);
 	r.sent_ns = nn_class_sent_ns(c, k, weight, left, rate / 10);
 	r.left_ns = nn_class_sent_ns(c, k, weight, left, NN_BYTES_MAX);
-	if (o->mode == NN_TEST_REDEEM)
-		nn_class_redeem(c, k, weight, o->wire_bytes, left);
+	if (o->mode >= NN_TEST_REDEEM)
+		nn_class_redeem(c, k, weight, o->wire_bytes, left,
+				o->mode == NN_TEST_REDEEM_LATE);
 	if (o->mode == NN_TEST_CHARGE || o->mode == NN_TEST_RESERVE) {
 		cost = nn_clock_cost(c, o->wire_bytes, rate, o->now_ns);
 		if (g &&
@@ -165,7 +167,7 @@ __noinline int nn_test_turn(struct nn_test_op *o)
 	}
 	r.paid_ns = nn_guarantee_sooner(
 		c, g, nn_class_paid_ns(c, k, weight, left), o->now_ns);
-	if (o->mode != NN_TEST_ASK && o->mode != NN_TEST_REDEEM &&
+	if (o->mode != NN_TEST_ASK && o->mode < NN_TEST_REDEEM &&
 	    r.paid_ns > c->depart_ns)
 		c->depart_ns = r.paid_ns;
 	r.time_ns = c->time_ns;

@@ -106,7 +106,8 @@ static __noinline int nn_here_judge(struct __sk_buff *skb, __u32 state,
 	if (armed && s->prepaid_bytes && s->unsettled_bytes < 0) {
 		/* it was held when there was room for the callback */
 		s->unsettled_bytes += s->prepaid_bytes;
-		nn_held_leaves(s);
+		if (s->due_ns) /* else a part of it has left */
+			nn_held_leaves(s, &x);
 		nn_prepaid_use(s, &x, s->prepaid_bytes);
 		if (s->unsettled_bytes >= 0)
 			return NN_EGRESS_PASS;

@@ -91,8 +91,10 @@ static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 	nn_path_walk(s, x, NN_ASK);
 	if (s->flags & NN_SOCK_NEWBORN) {
 		/* look again: others may have come since it was deferred */
+		if (x->before_ns <= x->now_ns + NN_IDLE_NS)
+			return false;
 		s->due_ns = x->before_ns;
-		return x->before_ns > x->now_ns + NN_IDLE_NS;
+		return true;
 	}
 	/* A chunk whose departure time has come may leave ahead of its pay, as
 	 * far as the other chunks were ahead when it came, and further the
@@ -127,8 +129,10 @@ static __always_inline void nn_held_sooner(struct nn_socket *s,
 
 /* A deferred chunk leaves, or the first part of it: TCP tries with one segment.
  * The other parts leave after it without further delay. */
-static __always_inline void nn_held_leaves(struct nn_socket *s)
+static __always_inline void nn_held_leaves(struct nn_socket *s,
+					   struct nn_transmit *x)
 {
+	x->late = x->now_ns > s->due_ns + NN_LATE_NS;
 	s->flags &= ~NN_SOCK_NEWBORN;
 	s->due_ns = 0;
 }

@@ -25,6 +25,9 @@
 /* If the bytes that have left are paid within this time, the clock would soon
  * be idle. */
 #define NN_IDLE_NS 20000000ULL
+/* A deferred chunk may leave this long after its departure time, and pays
+ * nothing for that. */
+#define NN_LATE_NS 50000000ULL
 /* Reservations worth this much time are a crowd: the time by which one chunk is
  * late has been used by another. */
 #define NN_CROWD_NS 200000000ULL
@@ -69,13 +72,13 @@ struct nn_transmit {
 	__u16 guaranteed; /* the node that has it */
 	__u16 weight;	  /* the child's */
 	__u8 loopback;
-	__u8 mode;   /* enum nn_walk */
-	__u8 empty;  /* no data: never waits */
-	__u8 odd;    /* no chunk as this socket's others will be */
-	__u8 calls;  /* after which a clock was still behind now */
-	__u8 chunks; /* bits of enum nn_chunks */
-	__u8 apart;  /* enum nn_apart */
-	__u8 pad;
+	__u8 mode;	   /* enum nn_walk */
+	__u8 empty;	   /* no data: never waits */
+	__u8 odd;	   /* no chunk as this socket's others will be */
+	__u8 calls;	   /* after which a clock was still behind now */
+	__u8 chunks;	   /* bits of enum nn_chunks */
+	__u8 apart;	   /* enum nn_apart */
+	__u8 late;	   /* this deferred chunk's time is NN_LATE_NS ago */
 	__u32 segments;	   /* of its packets: IP bytes of a full one, or with
 			    * NN_COUNTED their number, 0: it is one packet */
 	__u32 line_bytes;  /* part of wire_bytes that the hop's line adds */
@@ -153,7 +156,7 @@ static __always_inline void nn_hop_look(struct nn_transmit *x,
 	      left = paid;
 
 	if (k->reserved_bytes) {
-		nn_class_forget(c, k, weight, rate);
+		nn_class_forget(c, k, weight);
 		/* Leaving out more than 0.1 s of it would let every chunk pass
 		 * while many wait. */
 		sent = nn_class_sent_ns(c, k, weight, rate, rate / 10);
@@ -335,10 +338,8 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		nn_hop_newborn(x, c, k, g, weight, active, left);
 	if (x->mode == NN_REDEEM) {
 		/* a guarantee's part was not reserved in the class */
-		nn_class_redeem(c, k, weight,
-				g ? nn_least(k->reserved_bytes, x->wire_bytes)
-				  : x->wire_bytes,
-				left);
+		nn_class_redeem(c, k, weight, x->wire_bytes, left,
+				x->late && !g);
 		nn_hop_left(x, c);
 	}
 	own = nn_serve_ns(nn_span(x->wire_bytes, weight), active, left);

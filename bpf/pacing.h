@@ -29,6 +29,9 @@
  * lost. */
 #define NN_UNSETTLED_MAX 65536
 
+/* TCP's options have no more bytes in a segment. */
+#define NN_OPTIONS_MAX 40
+
 /* Headers of one segment: TCP's with its usual options, IP's with options or
  * extension headers that the program asked for. */
 static __always_inline __u32 nn_headers(const struct nn_socket *s,
@@ -238,20 +241,21 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 			s->flags |= NN_SOCK_HOLD;
 			return;
 		}
-		nn_held_leaves(s);
+		nn_held_leaves(s, &x);
 	}
 	paid = s->prepaid_bytes;
 	if (paid > x.wire_bytes)
 		paid = x.wire_bytes;
 	x.wire_bytes -= paid;
-	/* A chunk that was deferred may have grown by an option meanwhile. It
+	/* A chunk that was deferred may have grown by options meanwhile. It
 	 * does not wait again for that. */
-	if (x.wire_bytes > (paid ? x.segments : 0) && nn_hold(ctx, s, tp, &x))
+	if (x.wire_bytes > (paid ? segments * NN_OPTIONS_MAX : 0) &&
+	    nn_hold(ctx, s, tp, &x))
 		return;
 	if (paid)
 		nn_prepaid_use(s, &x, paid);
 	if (x.wire_bytes) {
-		x.odd = !!(s->flags & NN_SOCK_ADOPTED);
+		x.odd = paid || s->flags & NN_SOCK_ADOPTED;
 		nn_path_walk(s, &x, NN_CHARGE);
 		if (nn_chunks_of(s, &x) || s->limit_bytes_per_sec != x.limit) {
 			s->limit_bytes_per_sec = x.limit;

@@ -441,7 +441,7 @@ type shapingNnTransmit struct {
 	Calls      uint8
 	Chunks     uint8
 	Apart      uint8
-	Pad        uint8
+	Late       uint8
 	Segments   uint32
 	LineBytes  uint32
 	ReservedNs uint64

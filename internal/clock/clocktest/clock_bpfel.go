@@ -92,10 +92,11 @@ type clockNnTestLine struct {
 type clockNnTestMode uint32
 
 const (
-	clockNnTestModeNN_TEST_ASK     clockNnTestMode = 0
-	clockNnTestModeNN_TEST_CHARGE  clockNnTestMode = 1
-	clockNnTestModeNN_TEST_RESERVE clockNnTestMode = 2
-	clockNnTestModeNN_TEST_REDEEM  clockNnTestMode = 3
+	clockNnTestModeNN_TEST_ASK         clockNnTestMode = 0
+	clockNnTestModeNN_TEST_CHARGE      clockNnTestMode = 1
+	clockNnTestModeNN_TEST_RESERVE     clockNnTestMode = 2
+	clockNnTestModeNN_TEST_REDEEM      clockNnTestMode = 3
+	clockNnTestModeNN_TEST_REDEEM_LATE clockNnTestMode = 4
 )
 
 type clockNnTestOp struct {

@@ -24,10 +24,11 @@ type (
 
 // These modes say what an Op does in addition to advancing the clock: see enum nn_test_mode.
 const (
-	Ask     = uint32(clockNnTestModeNN_TEST_ASK)
-	Charge  = uint32(clockNnTestModeNN_TEST_CHARGE)
-	Reserve = uint32(clockNnTestModeNN_TEST_RESERVE)
-	Redeem  = uint32(clockNnTestModeNN_TEST_REDEEM)
+	Ask        = uint32(clockNnTestModeNN_TEST_ASK)
+	Charge     = uint32(clockNnTestModeNN_TEST_CHARGE)
+	Reserve    = uint32(clockNnTestModeNN_TEST_RESERVE)
+	Redeem     = uint32(clockNnTestModeNN_TEST_REDEEM)
+	RedeemLate = uint32(clockNnTestModeNN_TEST_REDEEM_LATE)
 )
 
 // Sizes of the clock, as types.h has them.
