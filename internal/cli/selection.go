@@ -11,6 +11,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/rules"
+	"github.com/netnice/netnice/internal/similar"
 )
 
 // kindName is the kind of a subject that stands for the processes that run a program. Commands replace the subject by
@@ -186,7 +187,7 @@ func descends(pid int, parents map[int]int, among map[int]bool) bool {
 func noSuchProgram(pattern api.Subject, all []identity.ProcessInfo, who caller) error {
 	all = slices.DeleteFunc(all, func(p identity.ProcessInfo) bool { return !who.owns(p.UID) })
 	hint := "ps -e lists what runs"
-	if like := similar(pattern.ID, programNames(all)); len(like) > 0 {
+	if like := similar.Words(pattern.ID, programNames(all)); len(like) > 0 {
 		for i := range like {
 			like[i] = string(kindName) + ":" + like[i]
 		}

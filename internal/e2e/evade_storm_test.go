@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"math"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,10 +62,21 @@ wait()
 			begin := f.wire()
 			x.tell("go")
 			x.read("going")
+			instants, stop := make(chan []wired, 1), make(chan struct{})
+			ended := sync.OnceFunc(func() { close(stop) })
+			defer ended()
+			go func() { instants <- f.wireUntil(stop) }()
 			for range 2 {
 				x.wait("done", time.Duration(processes)*30*time.Millisecond)
 			}
+			ended()
 			end := f.wire()
+			all := append(<-instants, end)
+			if lead := lead(all, storm.limit); lead > evadeBurst+evadeForgotten+stormStall {
+				t.Errorf("the lead over the limit grew by %v from one moment to a later one", lead)
+			} else {
+				t.Logf("the lead over the limit grew by at most %v", lead)
+			}
 			rate, packets := end.since(begin)
 			t.Logf("%d processes in %v: %.3f of the limit in %.0f packets/s", processes, end.at.Sub(begin.at), rate/storm.limit, packets)
 			if err := end.inBudget(begin, storm.limit, evadeBurst+evadeForgotten); err != nil {
@@ -76,6 +89,36 @@ wait()
 			}
 		})
 	}
+}
+
+// stormStall is how long the receiver's device may take no packets while processes begin.
+const stormStall = 200 * time.Millisecond
+
+// wireUntil looks at the wire every 0.2 s until it is told to stop.
+func (f *field) wireUntil(stop <-chan struct{}) (all []wired) {
+	every := time.NewTicker(200 * time.Millisecond)
+	defer every.Stop()
+	for {
+		all = append(all, f.wire())
+		select {
+		case <-stop:
+			return all
+		case <-every.C:
+		}
+	}
+}
+
+// lead returns by how much the lead over a limit grew at most from an instant to a later one: time that chunks did not
+// use and make up for later counts, too.
+func lead(all []wired, limit float64) (most time.Duration) {
+	lowest := time.Duration(math.MaxInt64)
+	for _, now := range all {
+		paid := time.Duration(float64(now.bytes-all[0].bytes) / limit * 1e9)
+		ahead := paid - now.at.Sub(all[0].at)
+		lowest = min(lowest, ahead)
+		most = max(most, ahead-lowest)
+	}
+	return most
 }
 
 // wait is read with another time limit.

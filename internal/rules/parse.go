@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/similar"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -193,7 +195,11 @@ func (o object) checkKeys() {
 		case key == "destination":
 			o.problem(key, "to = ...", "a destination is called to")
 		default:
-			o.problem(key, "a rule has: "+strings.Join(known, ", "), "a rule has no key %q", key)
+			hint := "a rule has: " + strings.Join(known, ", ")
+			if like := similar.Words(key, known); len(like) > 0 {
+				hint = "did you mean " + strings.Join(like, " or ") + "?"
+			}
+			o.problem(key, hint, "a rule has no key %q", key)
 		}
 	}
 }
@@ -342,7 +348,9 @@ func (o object) limits(r *Rule) {
 		}
 		*to = *least
 	}
-	if !slices.ContainsFunc([]string{"up", "down", "total", "min", "min_down", "weight", "adapt"}, func(key string) bool { return o.keys[key] != nil }) {
+	// A mistyped key has a problem of its own.
+	mistyped := slices.ContainsFunc(slices.Collect(maps.Keys(o.keys)), func(key string) bool { return !slices.Contains(keysOfRule(), key) })
+	if !mistyped && !slices.ContainsFunc([]string{"up", "down", "total", "min", "min_down", "weight", "adapt"}, func(key string) bool { return o.keys[key] != nil }) {
 		o.problem("", `such as: up = "1MB/s"; up = "none" frees what matches from the rules below`, "the rule sets nothing: neither up, down, total, min, min_down, weight nor adapt")
 	}
 }

@@ -106,6 +106,7 @@ func TestProblems(t *testing.T) {
 		{"[[rule]]\nprogram = 'x'\nup = 1000", "netnice.toml:3:1: up is a number, not a text"},
 		{"[[rule]]\nprogram = 'x'\n  up = '1000'", `netnice.toml:3:3: up: rate "1000"`},
 		{"[[rule]]\nprogram = 'x'", "netnice.toml:1:3: the rule sets nothing"},
+		{"[[rule]]\nprogram = 'x'\ndwon = '1MB/s'", "netnice.toml:3:1: a rule has no key \"dwon\""},
 		{"[[rule]]\nup = '1MB/s'", "netnice.toml:1:3: the rule is for every process"},
 		{"[[rule]]\ntime = '08:00-09:00'\nup = '1MB/s'", "the rule is for every process"},
 		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\nto = 'example.org'", `netnice.toml:4:1: "example.org" is neither an address nor a prefix; names are not looked up`},

@@ -1,23 +1,21 @@
-package cli
+package similar
 
 import (
-	"net"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
-func TestSimilar(t *testing.T) {
+func TestWords(t *testing.T) {
 	words := []string{"ls", "link", "set", "unset", "status", "show", "monitor", "up", "down", "reserve"}
 	for word, want := range map[string][]string{
 		"statsu": {"status"}, "stauts": {"status"}, "mon": {"monitor"}, "sett": {"set"}, "unset": {"unset", "set"},
 		"shwo": {"show"}, "frobnicate": nil, "": nil, "x": nil, "top": nil, "calls": nil, "history": nil, "container": nil,
 	} {
-		require.Equal(t, want, similar(word, words), word)
+		require.Equal(t, want, Words(word, words), word)
 	}
-	require.Equal(t, []string{"ab", "ac", "ad"}, similar("aa", []string{"ae", "ad", "ac", "ab"}), "three at most")
+	require.Equal(t, []string{"ab", "ac", "ad"}, Words("aa", []string{"ae", "ad", "ac", "ab"}), "three at most")
 }
 
 func TestEditDistance(t *testing.T) {
@@ -36,18 +34,4 @@ func TestEditDistance(t *testing.T) {
 		require.LessOrEqual(t, d, max(len(a), len(b)))
 		require.GreaterOrEqual(t, d, max(len(a), len(b))-min(len(a), len(b)))
 	})
-}
-
-// A user who types does not wait for a daemon that does not answer.
-func TestCompletionDoesNotWait(t *testing.T) {
-	a, _ := testApp()
-	a.socket = socketPath(t)
-	l, err := net.Listen("unix", a.socket)
-	require.NoError(t, err)
-	defer l.Close()
-	begin := time.Now()
-	words, directive := a.completeSubjects(nil, nil, "us")
-	require.Empty(t, words)
-	require.Equal(t, noFiles, directive)
-	require.Less(t, time.Since(begin), 5*time.Second)
 }

@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A user who types does not wait for a daemon that does not answer.
+func TestCompletionDoesNotWait(t *testing.T) {
+	a, _ := testApp()
+	a.socket = socketPath(t)
+	l, err := net.Listen("unix", a.socket)
+	require.NoError(t, err)
+	defer l.Close()
+	begin := time.Now()
+	words, directive := a.completeSubjects(nil, nil, "us")
+	require.Empty(t, words)
+	require.Equal(t, noFiles, directive)
+	require.Less(t, time.Since(begin), 5*time.Second)
+}
