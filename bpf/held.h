@@ -89,7 +89,7 @@ static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 	__u64 turn, ahead = NN_IDLE_NS;
 
 	nn_path_walk(s, x, NN_ASK);
-	if (s->flags & NN_SOCK_NEWBORN) {
+	if (s->flags & NN_SOCK_NEWBORN && x->newborn_ns) {
 		/* look again: others may have come since it was deferred */
 		if (x->before_ns <= x->now_ns + NN_IDLE_NS)
 			return false;

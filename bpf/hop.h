@@ -84,7 +84,8 @@ struct nn_transmit {
 	__u32 line_bytes;  /* part of wire_bytes that the hop's line adds */
 	__u64 reserved_ns; /* worth of what is reserved by held chunks */
 	__u64 slack_ns;	   /* that a turn may be away without being far off */
-	__u64 newborn_ns;  /* when this is paid, in a class without history */
+	__u64 newborn_ns;  /* when this is paid, in a class with little history
+			    */
 	__u64 crowd_ns;	   /* latest turn of those like it */
 	__u64 young_ns;	   /* worth of it, in a class with little history */
 	__u64 share;	   /* the class's least share, bytes/s, if empty */
@@ -169,9 +170,9 @@ static __always_inline void nn_hop_look(struct nn_transmit *x,
 	nn_later(&x->unheld_ns, nn_guarantee_sooner(c, g, left, x->now_ns));
 }
 
-/* No later chunk waits for the pay of a program that starts, sends once and
- * ends. The first chunk of each class is therefore due only when it has been
- * paid itself. */
+/* No later chunk waits for the pay of a program that starts, sends little and
+ * ends. The first chunks of connections in a class that has sent little are
+ * therefore due only when they have been paid themselves. */
 static __always_inline void nn_hop_newborn(
 	struct nn_transmit *x, struct nn_clock *c, const struct nn_class *k,
 	const struct nn_class *g, __u32 weight, __u32 active, __u64 rate)
@@ -334,7 +335,8 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		if (share < x->share)
 			x->share = share;
 	}
-	if (!k->mean_bytes)
+	young = k->bytes < NN_YOUNG_BYTES;
+	if (young)
 		nn_hop_newborn(x, c, k, g, weight, active, left);
 	if (x->mode == NN_REDEEM) {
 		/* a guarantee's part was not reserved in the class */
@@ -347,7 +349,6 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		own = nn_least(own,
 			       x->wire_bytes * NN_NSEC_PER_SEC /
 				       nn_guarantee_of(x->guarantee, rate));
-	young = k->bytes < NN_YOUNG_BYTES;
 	if (young)
 		nn_later(&x->young_ns, own);
 	if (x->mode != NN_CHARGE && x->mode != NN_RESERVE) {

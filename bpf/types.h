@@ -243,7 +243,7 @@ enum nn_socket_flags {
 	NN_SOCK_STATIC = 1 << 9,    /* callbacks cannot be had: see adopt.h */
 	NN_SOCK_SUBFLOWS = 1 << 13, /* an MPTCP socket whose subflows know it */
 	NN_SOCK_ADOPTED = 1 << 11, /* no chunk was charged since it was armed */
-	NN_SOCK_NEWBORN = 1 << 12, /* held: the first chunk of its class */
+	NN_SOCK_NEWBORN = 1 << 12, /* held: its class has sent little */
 	NN_SOCK_REFUSED = 1 << 14, /* its first SYN went back */
 	NN_SOCK_STRAY = 1 << 15, /* the daemon was asked to cover it: cover.h */
 	NN_SOCK_PHASED = 1 << 17,  /* its own rate has begun: charge.h */

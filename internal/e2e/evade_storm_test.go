@@ -24,9 +24,11 @@ func TestEvadeByForkStorm(t *testing.T) {
 		name  string
 		bytes int
 		limit float64
+		first int // bytes on a connection before
 	}{
-		{"1 KB", 1000, 400e3},
-		{"13 KB", 13_000, 2e6},
+		{"1 KB", 1000, 400e3, 0},
+		{"13 KB", 13_000, 2e6, 0},
+		{"13 KB after a byte", 13_000, 2e6, 1},
 	} {
 		t.Run(storm.name, func(t *testing.T) {
 			f := newField(upStage(t))
@@ -37,7 +39,7 @@ gc.freeze()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 ready()
 def some():
-    data = bytes(int(sys.argv[4]))
+    data, first = bytes(int(sys.argv[4])), bytes(int(sys.argv[5]))
     for i in range(int(sys.argv[3]) // 2):
         try:
             if os.fork():
@@ -46,6 +48,9 @@ def some():
             time.sleep(0.01)
             continue
         try:
+            if first:
+                before = socket.create_connection(there)
+                before.send(first)
             with socket.create_connection(there) as s:
                 s.send(data)
         finally:
@@ -56,7 +61,7 @@ say("done")
 if child == 0:
     os._exit(0)
 wait()
-`, f.to(testutil.DefaultPort), fmt.Sprintf("[%s]:%d", f.B6, testutil.DefaultPort), fmt.Sprint(processes), fmt.Sprint(storm.bytes))
+`, f.to(testutil.DefaultPort), fmt.Sprintf("[%s]:%d", f.B6, testutil.DefaultPort), fmt.Sprint(processes), fmt.Sprint(storm.bytes), fmt.Sprint(storm.first))
 			x.read("ready")
 			f.must("set", "--pid", x.pid(), "--up", fmt.Sprintf("%.0fB/s", storm.limit))
 			begin := f.wire()
