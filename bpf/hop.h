@@ -84,8 +84,7 @@ struct nn_transmit {
 	__u32 line_bytes;  /* part of wire_bytes that the hop's line adds */
 	__u64 reserved_ns; /* worth of what is reserved by held chunks */
 	__u64 slack_ns;	   /* that a turn may be away without being far off */
-	__u64 newborn_ns;  /* when this is paid, in a class with little history
-			    */
+	__u64 newborn_ns;  /* when this is paid, in a class that sent little */
 	__u64 crowd_ns;	   /* latest turn of those like it */
 	__u64 young_ns;	   /* worth of it, in a class with little history */
 	__u64 share;	   /* the class's least share, bytes/s, if empty */
