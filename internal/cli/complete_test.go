@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -10,11 +9,7 @@ import (
 
 // A user who types does not wait for a daemon that does not answer.
 func TestCompletionDoesNotWait(t *testing.T) {
-	a, _ := testApp()
-	a.socket = socketPath(t)
-	l, err := net.Listen("unix", a.socket)
-	require.NoError(t, err)
-	defer l.Close()
+	a := silentDaemon(t)
 	begin := time.Now()
 	words, directive := a.completeSubjects(nil, nil, "us")
 	require.Empty(t, words)

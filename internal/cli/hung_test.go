@@ -51,13 +51,20 @@ func ask(t *testing.T, a *App) (message, hint string, code int) {
 	return explain(err)
 }
 
-// A daemon takes calls and never answers. The kernel names the process that listens, and /proc has its activity.
-func TestSilentDaemon(t *testing.T) {
+// silentDaemon returns an application whose daemon takes calls and never answers.
+func silentDaemon(t *testing.T) *App {
+	t.Helper()
 	a, _ := testApp()
 	a.socket = socketPath(t)
 	l, err := net.Listen("unix", a.socket)
 	require.NoError(t, err)
-	defer l.Close()
+	t.Cleanup(func() { _ = l.Close() })
+	return a
+}
+
+// A daemon takes calls and never answers. The kernel names the process that listens, and /proc has its activity.
+func TestSilentDaemon(t *testing.T) {
+	a := silentDaemon(t)
 	pid := os.Getpid()
 	a.proc = procOf(t, pid, "T (stopped)")
 	message, hint, code := ask(t, a)

@@ -76,11 +76,10 @@ wait()
 			}
 			ended()
 			end := f.wire()
-			all := append(<-instants, end)
-			if lead := lead(all, storm.limit); lead > evadeBurst+evadeForgotten+stormStall {
-				t.Errorf("the lead over the limit grew by %v from one moment to a later one", lead)
-			} else {
-				t.Logf("the lead over the limit grew by at most %v", lead)
+			grew := leadGrew(append(<-instants, end), storm.limit)
+			t.Logf("the lead over the limit grew by at most %v from one moment to a later one", grew)
+			if grew > evadeBurst+evadeForgotten+stormStall {
+				t.Error("the lead grew too much")
 			}
 			rate, packets := end.since(begin)
 			t.Logf("%d processes in %v: %.3f of the limit in %.0f packets/s", processes, end.at.Sub(begin.at), rate/storm.limit, packets)
@@ -113,9 +112,9 @@ func (f *field) wireUntil(stop <-chan struct{}) (all []wired) {
 	}
 }
 
-// lead returns by how much the lead over a limit grew at most from an instant to a later one: time that chunks did not
+// leadGrew returns by how much the lead over a limit grew at most from an instant to a later one: time that chunks did not
 // use and make up for later counts, too.
-func lead(all []wired, limit float64) (most time.Duration) {
+func leadGrew(all []wired, limit float64) (most time.Duration) {
 	lowest := time.Duration(math.MaxInt64)
 	for _, now := range all {
 		paid := time.Duration(float64(now.bytes-all[0].bytes) / limit * 1e9)

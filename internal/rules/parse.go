@@ -3,7 +3,6 @@ package rules
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -187,20 +186,29 @@ func (o object) rule() *Rule {
 	return r
 }
 
-func (o object) checkKeys() {
+// unknownKeys returns the keys that no rule has.
+func (o object) unknownKeys() (list []string) {
 	known := keysOfRule()
 	for key := range o.keys {
-		switch {
-		case slices.Contains(known, key):
-		case key == "destination":
-			o.problem(key, "to = ...", "a destination is called to")
-		default:
-			hint := "a rule has: " + strings.Join(known, ", ")
-			if like := similar.Words(key, known); len(like) > 0 {
-				hint = "did you mean " + strings.Join(like, " or ") + "?"
-			}
-			o.problem(key, hint, "a rule has no key %q", key)
+		if !slices.Contains(known, key) {
+			list = append(list, key)
 		}
+	}
+	return list
+}
+
+func (o object) checkKeys() {
+	for _, key := range o.unknownKeys() {
+		if key == "destination" {
+			o.problem(key, "to = ...", "a destination is called to")
+			continue
+		}
+		known := keysOfRule()
+		hint := "a rule has: " + strings.Join(known, ", ")
+		if like := similar.Words(key, known); len(like) > 0 {
+			hint = "did you mean " + strings.Join(like, " or ") + "?"
+		}
+		o.problem(key, hint, "a rule has no key %q", key)
 	}
 }
 
@@ -349,8 +357,7 @@ func (o object) limits(r *Rule) {
 		*to = *least
 	}
 	// A mistyped key has a problem of its own.
-	mistyped := slices.ContainsFunc(slices.Collect(maps.Keys(o.keys)), func(key string) bool { return !slices.Contains(keysOfRule(), key) })
-	if !mistyped && !slices.ContainsFunc([]string{"up", "down", "total", "min", "min_down", "weight", "adapt"}, func(key string) bool { return o.keys[key] != nil }) {
+	if len(o.unknownKeys()) == 0 && !slices.ContainsFunc([]string{"up", "down", "total", "min", "min_down", "weight", "adapt"}, func(key string) bool { return o.keys[key] != nil }) {
 		o.problem("", `such as: up = "1MB/s"; up = "none" frees what matches from the rules below`, "the rule sets nothing: neither up, down, total, min, min_down, weight nor adapt")
 	}
 }
