@@ -99,7 +99,7 @@ func downWithoutDaemon(ctx context.Context, o DaemonOptions) error {
 		return fmt.Errorf("lift what stands in the kernel: %w", err)
 	}
 	// If CPU shares cannot be lifted, the list of their processes stays on the disk.
-	lifted := daemon.LiftPowers(ctx, o.StateDir)
+	lifted := daemon.LiftPowers(ctx, o.StateDir, nil)
 	return errors.Join(lifted, daemon.ForgetState(o.StateDir, lifted != nil))
 }
 

@@ -103,8 +103,8 @@ func (d *Daemon) adoptAdapts(limitsSayMet bool) error {
 	return nil
 }
 
-// check refuses content that no daemon writes.
-func (s *adaptState) check() error {
+// Check refuses content that no daemon writes.
+func (s *adaptState) Check() error {
 	for i, a := range s.Adapted {
 		if a == nil || !a.Address.IsValid() || a.Address.Zone() != "" {
 			return fmt.Errorf("host %d has no address", i+1)

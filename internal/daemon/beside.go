@@ -12,8 +12,8 @@ import (
 
 // besideContent is the content of such a file.
 type besideContent interface {
-	// check refuses content that no daemon writes.
-	check() error
+	// Check refuses content that no daemon writes.
+	Check() error
 }
 
 // saveBeside writes such a file, or removes it. It notes a failure, and the daemon tries again. The caller holds the
@@ -83,7 +83,7 @@ func parseObject(text []byte, newest int, content besideContent) (damage, err er
 		damage = fmt.Errorf("version %d is unknown", head.Version)
 	default:
 		if damage = strictly(text, content); damage == nil {
-			damage = content.check()
+			damage = content.Check()
 		}
 	}
 	return damage, nil

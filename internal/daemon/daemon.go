@@ -19,6 +19,7 @@ import (
 	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/apiserver"
 	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/cpushare"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/netnamespace"
@@ -64,7 +65,7 @@ type Options struct {
 	NamesEvery  time.Duration
 
 	// OpenProcessors finds the machine's mechanism for CPU shares; default: cpu.Find.
-	OpenProcessors func(cpu.Scopes) (Processors, error)
+	OpenProcessors func(cpu.Scopes) (cpushare.Processors, error)
 
 	// OpenPath opens the path to a host, for probes; default: the network.
 	OpenPath func(context.Context, PathConfig) (Path, error)
@@ -108,7 +109,7 @@ func (o *Options) fill() error {
 		o.Homes = func() (map[uint32]string, error) { return o.Identity.Accounts.Homes(), nil }
 	}
 	if o.OpenProcessors == nil {
-		o.OpenProcessors = func(s cpu.Scopes) (Processors, error) { return cpu.Find(s) }
+		o.OpenProcessors = func(s cpu.Scopes) (cpushare.Processors, error) { return cpu.Find(s) }
 	}
 	if o.OpenPath == nil {
 		o.OpenPath = openPath
@@ -131,23 +132,23 @@ func (o *Options) fill() error {
 
 // Daemon is the running daemon and the API server's Backend.
 type Daemon struct {
-	opts     Options
-	log      *slog.Logger
-	kernel   enforce.Kernel
-	resolver *identity.Resolver
-	boot     string
-	pid      int // its own
-	started  time.Time
-	sampler  sampler
-	rules    ruleBook
-	events   hub
-	powers   powers
-	adapts   adapts
-	queues   readyQueues
-	eachMet  chan struct{} // new peer addresses, or a changed request for them
-	whys     askers
-	adopted  int // limits in force at the start
-	setAgain int // limits that the start set again
+	opts      Options
+	log       *slog.Logger
+	kernel    enforce.Kernel
+	resolver  *identity.Resolver
+	boot      string
+	pid       int // its own
+	started   time.Time
+	sampler   sampler
+	rules     ruleBook
+	events    hub
+	cpuShares *cpushare.Table
+	adapts    adapts
+	queues    readyQueues
+	eachMet   chan struct{} // new peer addresses, or a changed request for them
+	whys      askers
+	adopted   int // limits in force at the start
+	setAgain  int // limits that the start set again
 	// admins is the group whose members have the rights of root; nil = none, or not known yet.
 	admins atomic.Pointer[uint32]
 
@@ -231,7 +232,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		err = errors.Join(err, d.bringDown())
 		d.log.Info("netnice leaves; no limit is in force")
 	default:
-		d.log.Info("netnice leaves; the limits stay in force until it is back, or until: netnice down", "nodes", d.count(), "powers", d.powerCount())
+		d.log.Info("netnice leaves; the limits stay in force until it is back, or until: netnice down", "nodes", d.count(), "powers", d.cpuShares.Count())
 	}
 	if d.down() {
 		return err // Down closed the kernel side too
@@ -274,7 +275,9 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	}
 	d.sampler.kernel = kernel
 	d.eachMet = make(chan struct{}, 1)
-	d.powers.list, d.powers.extras = make(map[int]*powered), make(chan struct{}, 1)
+	d.cpuShares = cpushare.New(cpushare.Options{
+		Log: d.log, Resolver: resolver, BootID: boot, Open: opts.OpenProcessors, Host: cpuShareHost{d},
+	})
 	d.adapts.list, d.adapts.areas, d.adapts.wake = make(map[adaptKey]*adapted), make(map[areaKey]*adaptArea), make(chan struct{}, 1)
 	d.adapts.home, _ = netnamespace.Of("self") // if it fails, 0: no area of this namespace finds its hosts
 	d.rules.users = make(map[uint32]*book)
@@ -284,9 +287,12 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	}
 	d.readSubordinates()
 	d.admins.Store(d.adminGroup(ctx))
-	if err := errors.Join(kernel.SetAdminGroup(d.admins.Load()), d.adoptSystem(), d.adopt(ctx, saved), d.adoptPowers(ctx), d.adoptAdapts(saved == nil || saved.Version >= metVersion)); err != nil {
+	if err := errors.Join(kernel.SetAdminGroup(d.admins.Load()), d.adoptSystem(), d.adopt(ctx, saved), d.cpuShares.Adopt(ctx), d.adoptAdapts(saved == nil || saved.Version >= metVersion)); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
+	}
+	if d.cpuShares.Count() > 0 {
+		d.hadNodes.Store(true)
 	}
 	if len(d.nodes) == 0 {
 		d.noticed.drops = make(map[dropKey]dropSeen) // all drops from now on are new
@@ -302,11 +308,11 @@ func (d *Daemon) down() bool {
 
 // stopWatching stops watching the processes; their nodes stay.
 func (d *Daemon) stopWatching() {
-	d.stopWatchingPowers()
+	d.cpuShares.StopWatching()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, n := range d.nodes {
-		n.watch.stop()
+		n.watch.Stop()
 	}
 }
 
@@ -317,4 +323,4 @@ func (d *Daemon) count() int {
 }
 
 // holds returns the number of limits and shares that a daemon stays for.
-func (d *Daemon) holds() int { return d.count() + d.powerCount() }
+func (d *Daemon) holds() int { return d.count() + d.cpuShares.Count() }

@@ -10,14 +10,14 @@ import (
 // the daemon leaves. If lifting fails, bringDown resumes the activities that it has ended before.
 func (d *Daemon) bringDown() error {
 	ctx := context.Background()
-	lifted, err := d.liftPowers(ctx)
+	lifted, err := d.cpuShares.Lift(ctx, leaving())
 	if err == nil {
 		d.haltAdapts()
 		err = d.liftLimits()
 	}
 	if err != nil && !d.down() {
 		d.admitAdapts()
-		return errors.Join(err, d.admitPowers(ctx, lifted))
+		return errors.Join(err, d.cpuShares.Resume(ctx, lifted))
 	}
 	d.forgetAdapts()
 	return err
@@ -36,7 +36,7 @@ func (d *Daemon) liftLimits() error {
 	d.isDown = true
 	close(d.downc)
 	for id, n := range d.nodes {
-		n.watch.stop()
+		n.watch.Stop()
 		d.leaveScope(n)
 		d.forgetNode(id)
 	}

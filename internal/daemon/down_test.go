@@ -19,7 +19,7 @@ func TestDownThatFails(t *testing.T) {
 	before := texts(files)
 	h.fake.Fail("Down", unix.EBUSY)
 	require.ErrorIs(t, h.Down(t.Context(), root), unix.EBUSY)
-	require.Equal(t, 1, h.powerCount())
+	require.Equal(t, 1, h.cpuShares.Count())
 	require.Equal(t, before, texts(files))
 	h.eventually("the path is followed again", func() bool {
 		list, err := h.Adapted(t.Context(), root)

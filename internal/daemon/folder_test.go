@@ -13,6 +13,8 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/cpushare"
+	"github.com/netnice/netnice/internal/cpushare/cpusharetest"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
@@ -21,9 +23,9 @@ import (
 // files.
 func withEachFile(t *testing.T) (h *harness, files []string) {
 	t.Helper()
-	fake, processors, p := &enforcetest.Kernel{}, newProcessors(), &paths{measured: 500e3}
+	fake, processors, p := &enforcetest.Kernel{}, cpusharetest.New(), &paths{measured: 500e3}
 	opts := testOptions(t, fake)
-	opts.OpenProcessors = func(cpu.Scopes) (Processors, error) { return processors, nil }
+	opts.OpenProcessors = func(cpu.Scopes) (cpushare.Processors, error) { return processors, nil }
 	opts.OpenPath = p.OpenPath
 	h = withLimits(t, opts, fake)
 	h.mustPower(root, sleeper(t).Process.Pid, 50)
@@ -33,7 +35,7 @@ func withEachFile(t *testing.T) (h *harness, files []string) {
 	const list = "file:/lan.txt@user:root"
 	_, err = h.Set(t.Context(), root, api.SetRequest{Subject: api.Subject{Kind: api.KindTo, ID: list}, Wish: up(1e6), Prefixes: []string{"10.0.0.0/8"}})
 	require.NoError(t, err)
-	return h, []string{h.powerPath(), h.systemPath(), h.adaptPath(), h.listFile(listKey{enforce.BookAdmin, "/lan.txt"})}
+	return h, []string{h.cpuSharePath(), h.systemPath(), h.adaptPath(), h.listFile(listKey{enforce.BookAdmin, "/lan.txt"})}
 }
 
 // texts returns the content of files, "" for a missing one.
@@ -67,7 +69,7 @@ func TestStateFolderIsWrittenAnew(t *testing.T) {
 	// The next daemon reads these files, and restores the ones that it has read.
 	require.NoError(t, h.stop())
 	h = start(t, h.fake, h.opts)
-	require.Equal(t, 1, h.powerCount())
+	require.Equal(t, 1, h.cpuShares.Count())
 	require.NoError(t, os.RemoveAll(filepath.Join(h.opts.StateDir, listsFolder)))
 	require.NoError(t, os.Remove(h.systemPath()))
 	again("what the next daemon has read is there again")

@@ -53,7 +53,7 @@ func (d *Daemon) endGone() {
 		d.outerGone(n)
 		destined = destined || n.destined()
 		ended = append(ended, record{Gone: n.id})
-		n.watch.stop()
+		n.watch.Stop()
 		d.leaveScope(n)
 		d.sampler.outdate()
 		d.events.tell(n.audience(), n.event(api.EventLimitEnded, ""))
@@ -70,7 +70,7 @@ func (d *Daemon) endGone() {
 func (d *Daemon) subjectGone(n *node) bool {
 	switch {
 	case n.res.Kind == enforce.KindTree && n.watch != nil:
-		return n.watch.ended()
+		return n.watch.HasEnded()
 	case n.res.Kind == enforce.KindTree:
 		return !d.resolver.Alive(int(n.res.Key), n.res.StartBoottimeNS)
 	case n.res.Kind == enforce.KindLink:

@@ -23,7 +23,7 @@ func (d *Daemon) Nodes(_ context.Context, by auth.Actor) (api.NodeList, error) {
 	if err != nil {
 		return api.NodeList{}, err
 	}
-	powers := d.shownPowers()
+	powers := d.cpuShares.Shown()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := d.list(slices.DeleteFunc(d.sorted(), (*node).marks), now, viewer{by: by})

@@ -36,8 +36,8 @@ type node struct {
 	// drift is the last answer of the kernel that differed from the requested state. The daemon sets the node again
 	// only when that answer changes.
 	drift   enforce.NodeSpec
-	lastErr string    // logged already
-	watch   *pidWatch // watch on the root process; nil when that has ended or cannot be watched
+	lastErr string          // logged already
+	watch   *identity.Watch // watch on the root process; nil when that has ended or cannot be watched
 	history history
 }
 

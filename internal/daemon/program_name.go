@@ -59,8 +59,8 @@ func (d *Daemon) learnProgram(n *node) {
 		return
 	}
 	var name string
-	if n.watch.ended() {
-		name = cmp.Or(n.watch.lastName, n.res.Name)
+	if n.watch.HasEnded() {
+		name = cmp.Or(n.watch.LastName(), n.res.Name)
 	} else {
 		name = d.programNow(pid, start, n.res.Name)
 	}
@@ -84,7 +84,7 @@ func (d *Daemon) learnPrograms(upTo time.Duration) (again bool) {
 	for _, n := range d.nodes {
 		pid, _ := n.rootProcess()
 		age := time.Since(n.since)
-		if pid == 0 || upTo != 0 && age > upTo || n.watch.ended() {
+		if pid == 0 || upTo != 0 && age > upTo || n.watch.HasEnded() {
 			continue
 		}
 		if looked++; looked > mostNamesATick {
@@ -102,70 +102,4 @@ func (d *Daemon) programDue() {
 	case d.born <- struct{}{}:
 	default: // a reading is due already
 	}
-}
-
-// A CPU share is known by the program of its process, too: netnice exec becomes the command after it has asked for the
-// share. The command may end before the next tick and leave children behind.
-
-// watchPower learns when the process of a share ends, and the name that it had then. It also schedules a reading of the
-// present name. The caller holds d.powers.mu.
-func (d *Daemon) watchPower(p *powered) {
-	d.programDue()
-	watch, err := watchPID(d.resolver, p.PID, p.StartNS, func() {}) // the tick ends the share
-	if err != nil {
-		d.log.Debug("no pidfd", "err", err)
-		return
-	}
-	p.watch = watch
-}
-
-// forgetPower takes a share out of the list. The caller holds d.powers.mu.
-func (d *Daemon) forgetPower(p *powered) {
-	d.learnPower(p) // the name at its end
-	p.watch.stop()
-	delete(d.powers.list, p.PID)
-}
-
-// stopWatchingPowers stops the watches on the processes; their shares stay.
-func (d *Daemon) stopWatchingPowers() {
-	d.powers.mu.Lock()
-	defer d.powers.mu.Unlock()
-	for _, p := range d.powers.list {
-		p.watch.stop()
-	}
-}
-
-// powerName returns the name of the program that the process of a share runs, or ran last.
-func (d *Daemon) powerName(p *powered) string {
-	if p.watch.ended() {
-		return cmp.Or(p.watch.lastName, p.Name)
-	}
-	return d.programNow(p.PID, p.StartNS, p.Name)
-}
-
-// learnPower notes that name, and reports whether it has changed. The caller holds d.powers.mu.
-func (d *Daemon) learnPower(p *powered) (changed bool) {
-	name := d.powerName(p)
-	changed, p.Name = name != p.Name, name
-	return changed
-}
-
-// learnPowers is learnPower for shares that are no older than upTo. It reports whether another reading is due before
-// the next tick, as a program may not run yet.
-func (d *Daemon) learnPowers(upTo time.Duration) (again bool) {
-	d.powers.mu.Lock()
-	defer d.powers.mu.Unlock()
-	changed := false
-	for _, p := range d.powers.list {
-		age := time.Since(p.Since)
-		if age > upTo {
-			continue
-		}
-		again = again || age < nameAfter
-		changed = d.learnPower(p) || changed
-	}
-	if changed {
-		d.savePowers()
-	}
-	return again
 }

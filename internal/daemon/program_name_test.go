@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"encoding/json"
 	"io"
+	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -72,7 +74,7 @@ func TestTreeIsNamedAtItsEnd(t *testing.T) {
 	h.eventually("the end is known", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.nodes[node.ID].watch.ended()
+		return h.nodes[node.ID].watch.HasEnded()
 	})
 	end(proc)
 	h.eventually("the last name stays", func() bool { return h.shown(pidSubject(proc)) == "sleep" })
@@ -97,15 +99,11 @@ func TestPowerIsNamedAtItsEnd(t *testing.T) {
 	child := sleeper(t).Process.Pid
 	all := h.hear(root)
 	require.Equal(t, "sh", h.mustPower(root, proc.Process.Pid, 30).Name)
-	fake.mu.Lock()
-	fake.at[child] = fake.at[proc.Process.Pid]
-	fake.mu.Unlock()
+	fake.Change(func() { fake.At[child] = fake.At[proc.Process.Pid] })
 	become()
 	h.eventually("the name is noted before the tick", func() bool {
 		h.programDue() // each new share does so, too
-		h.powers.mu.Lock()
-		defer h.powers.mu.Unlock()
-		return h.powers.list[proc.Process.Pid].Name == "sleep"
+		return h.savedName(proc.Process.Pid) == "sleep"
 	})
 	end(proc)
 	shown := func() string {
@@ -115,40 +113,31 @@ func TestPowerIsNamedAtItsEnd(t *testing.T) {
 		return list.Powers[0].Name
 	}
 	require.Equal(t, "sleep", shown())
-	h.lookAtPowers(t.Context())
+	h.cpuShares.Look(t.Context())
 	require.Equal(t, "sleep", shown())
 	_, err := h.power(root, proc.Process.Pid, 0)
 	require.NoError(t, err)
 	h.eventually("it is told so", func() bool { return all.last(api.EventPowerLifted).Name == "sleep" })
 }
 
-// A program that ends before any reading gets its name at its end.
-func TestPowerOfAShortProgram(t *testing.T) {
-	h, _ := powerHarness(t, func(o *Options) { o.Tick = time.Minute })
-	proc, become := becomesSleep(t)
-	h.mustPower(root, proc.Process.Pid, 30)
-	become()
-	h.eventually("the shell is sleep", func() bool {
-		name, ok := h.resolver.LastName(proc.Process.Pid, h.startOf(proc.Process.Pid))
-		return ok && name == "sleep"
-	})
-	require.NoError(t, proc.Process.Kill())
-	h.eventually("the end is known", func() bool {
-		h.powers.mu.Lock()
-		defer h.powers.mu.Unlock()
-		return h.powers.list[proc.Process.Pid].watch.ended()
-	})
-	end(proc)
-	h.powers.mu.Lock()
-	defer h.powers.mu.Unlock()
-	require.Equal(t, "sleep", h.powerName(h.powers.list[proc.Process.Pid]))
-}
-
-// startOf returns the start time of the process of a share.
-func (h *harness) startOf(pid int) uint64 {
-	h.powers.mu.Lock()
-	defer h.powers.mu.Unlock()
-	return h.powers.list[pid].StartNS
+// savedName returns the name of a share in the state file.
+func (h *harness) savedName(pid int) string {
+	var s struct {
+		Powers []struct {
+			PID  int    `json:"pid"`
+			Name string `json:"name"`
+		} `json:"powers"`
+	}
+	text, err := os.ReadFile(h.cpuSharePath())
+	if err != nil || json.Unmarshal(text, &s) != nil {
+		return "" // it is being written
+	}
+	for _, p := range s.Powers {
+		if p.PID == pid {
+			return p.Name
+		}
+	}
+	return ""
 }
 
 // netnice exec asks for a CPU share before it becomes its command.
@@ -158,8 +147,6 @@ func TestPowerIsNamedByItsLastProgram(t *testing.T) {
 	require.Equal(t, "sh", h.mustPower(root, proc.Process.Pid, 30).Name)
 	become()
 	h.eventually("the name is noted while the process runs", func() bool {
-		h.powers.mu.Lock()
-		defer h.powers.mu.Unlock()
-		return h.powers.list[proc.Process.Pid].Name == "sleep"
+		return h.savedName(proc.Process.Pid) == "sleep"
 	})
 }

@@ -74,7 +74,7 @@ func (d *Daemon) drop(n *node) error {
 		defer d.followReservations()
 	}
 	d.writeChange(n.lasting(), record{Gone: n.id})
-	n.watch.stop()
+	n.watch.Stop()
 	d.leaveScope(n)
 	return nil
 }
@@ -129,7 +129,7 @@ func (d *Daemon) startWatch(n *node) {
 	if n.res.Kind != enforce.KindTree || n.res.Key == 0 {
 		return
 	}
-	watch, err := watchPID(d.resolver, int(n.res.Key), n.res.StartBoottimeNS, func() {
+	watch, err := d.resolver.Watch(int(n.res.Key), n.res.StartBoottimeNS, func() {
 		select {
 		case d.check <- struct{}{}:
 		default: // a look is due already
@@ -160,7 +160,7 @@ func (d *Daemon) keepHouse(ctx context.Context, tick <-chan time.Time) {
 			d.look(true)
 			d.releaseQueues(time.Now())
 			d.learnPrograms(0)
-			d.lookAtPowers(ctx)
+			d.cpuShares.Look(ctx)
 			d.writeAgain()
 			if pause != 0 && time.Since(told) >= pause-d.opts.Tick {
 				d.tell(sdnotify.SdNotifyWatchdog)
@@ -174,7 +174,7 @@ func (d *Daemon) keepHouse(ctx context.Context, tick <-chan time.Time) {
 			}
 		case <-named:
 			named = nil
-			limited, shared := d.learnPrograms(youngFor), d.learnPowers(youngFor)
+			limited, shared := d.learnPrograms(youngFor), d.cpuShares.LearnNames(youngFor, nameAfter)
 			if limited || shared {
 				named = time.After(nameAfter)
 			}

@@ -91,7 +91,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 			d.followGrant(uint32(before.res.Key), g.Link)
 		}
 		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.statePath(), true)...)
-		d.tellSet(&before, next.ifAny(), actorName(by))
+		d.tellSet(&before, next.ifAny(), identity.OwnerName(by.Owner(), by.UID))
 		d.log.Info("limit lifted", "subject", n.res.Subject.String(), "by", by.UID, "node", n.id)
 	}
 	for owner := range next.ruled.Owners {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/identity"
 )
 
 // removeToward lifts the limits on a destination: for a user their own, for root everybody's.
@@ -52,7 +53,7 @@ func (d *Daemon) removeToward(ctx context.Context, by auth.Actor, s api.Subject,
 		}
 		lifted = true
 		d.wakeEach()
-		d.tellSet(&before, nil, actorName(by))
+		d.tellSet(&before, nil, identity.OwnerName(by.Owner(), by.UID))
 		d.log.Info("limit lifted", "subject", p.subject.String(), "by", by.UID, "node", n.id)
 	}
 	if others {

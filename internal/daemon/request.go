@@ -207,13 +207,7 @@ func (d *Daemon) requestPower(ctx context.Context, r enforce.Request) (holds uin
 			return 0, err
 		}
 	}
-	d.powers.mu.Lock()
-	defer d.powers.mu.Unlock()
-	power := 0
-	if p := d.powers.list[pid]; p != nil && identity.SameStart(p.StartNS, res.StartBoottimeNS) {
-		power = p.power()
-	}
-	return uint64(power + enforce.Power0), nil
+	return uint64(d.cpuShares.PowerOf(pid, res.StartBoottimeNS) + enforce.Power0), nil
 }
 
 // asked returns the subject that a program means.

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"os/exec"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -76,8 +75,7 @@ func TestRequestsAreAnsweredBesideSlowOnes(t *testing.T) {
 	h := start(t, fake, testOptions(t, fake))
 	pid := sleeper(t).Process.Pid
 	by := enforce.Request{PID: pid, Admin: true, Kind: enforce.KindTree}
-	h.powers.mu.Lock()
-	unlock := sync.OnceFunc(h.powers.mu.Unlock)
+	unlock := h.holdCPUShares()
 	defer unlock()
 	r := by
 	for r.OfPower, r.Ask = true, true; r.Number < slow; {
@@ -114,8 +112,7 @@ func TestRequestsAboutProcessorsOfOneUser(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
 	r := enforce.Request{PID: sleeper(t).Process.Pid, UID: user, Kind: enforce.KindTree, OfPower: true, Ask: true}
-	h.powers.mu.Lock()
-	unlock := sync.OnceFunc(h.powers.mu.Unlock)
+	unlock := h.holdCPUShares()
 	defer unlock()
 	for r.Number < asked {
 		r.Number++

@@ -41,7 +41,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	ticking(d.keepHouse)
 	ticking(d.keepArmed)
 	keepers.Go(func() { d.keepRequests(house) })
-	keepers.Go(func() { d.keepPowers(house) })
+	keepers.Go(func() { d.cpuShares.Keep(house) })
 	ticking(d.keepAdapts)
 	ticking(d.keepEach)
 	keepers.Go(func() { d.keepNames(house) })

@@ -195,7 +195,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 			d.followGrant(uint32(next.res.Key), cmp.Or(had.Grant.Link, want.Grant.Link))
 		}
 		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.statePath(), next.empty())...)
-		d.tellSet(before, next.ifAny(), actorName(by))
+		d.tellSet(before, next.ifAny(), identity.OwnerName(by.Owner(), by.UID))
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
 			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight, "min", want.Min, "min_down", want.MinDown, "slice", time.Duration(want.Reserve.SliceNS), "period", time.Duration(want.Reserve.PeriodNS))
 	}

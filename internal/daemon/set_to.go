@@ -223,7 +223,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 			answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.listFile(next.listKey()), false)...)
 		}
 		d.wakeEach()
-		d.tellSet(before, next.ifAny(), actorName(by))
+		d.tellSet(before, next.ifAny(), identity.OwnerName(by.Owner(), by.UID))
 		d.log.Info("limit set", "subject", p.subject.String(), "by", by.UID, "node", next.id, "up", want.Up, "down", want.Down, "total", want.Total)
 	}
 	if !next.empty() {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/internal/cpushare"
 )
 
 // Without a running daemon the whole state is removed, including lists of prefixes. The file of CPU shares stays where
@@ -28,7 +30,7 @@ func TestForgetState(t *testing.T) {
 	}
 	write()
 	require.NoError(t, ForgetState(dir, true))
-	require.Equal(t, []string{powerName}, left())
+	require.Equal(t, []string{cpushare.FileName}, left())
 	write()
 	require.NoError(t, ForgetState(dir, false))
 	require.Empty(t, left())

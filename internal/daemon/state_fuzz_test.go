@@ -20,6 +20,8 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/cpushare"
+	"github.com/netnice/netnice/internal/cpushare/cpusharetest"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/limit"
@@ -140,7 +142,7 @@ func startFuzz(f *testing.F) Options {
 	opts.Logger = slog.New(slog.DiscardHandler)
 	opts.Identity.Proc, opts.Identity.VarLib = fakeProc(f), f.TempDir()
 	opts.LookupNames = func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") }
-	opts.OpenProcessors = func(cpu.Scopes) (Processors, error) { return newProcessors(), nil }
+	opts.OpenProcessors = func(cpu.Scopes) (cpushare.Processors, error) { return cpusharetest.New(), nil }
 	require.NoError(f, opts.fill())
 	require.NoError(f, os.MkdirAll(opts.StateDir, 0o755))
 	return opts
@@ -281,24 +283,15 @@ func FuzzPowerState(f *testing.F) {
 	}
 	opts := startFuzz(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var s powerState
-		damage, err := parseObject(data, powerStateVersion, &s)
+		var s cpushare.Saved
+		damage, err := parseObject(data, cpushare.StateVersion, &s)
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 			return
 		}
-		if damage != nil {
-			s = powerState{}
-		}
-		for _, p := range s.Powers {
-			share := p.share()
-			require.True(t, share.SliceNS == 0 || share.PeriodNS > 0)
-			require.LessOrEqual(t, share.Weight, uint64(cpu.MostWeight))
-			p.power()
-		}
-		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, powerName), data, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, cpushare.FileName), data, 0o600))
 		d, _ := openOnce(t, opts)
-		requireWhole(t, d.powerPath(), powerStateVersion, &powerState{})
+		requireWhole(t, d.cpuSharePath(), cpushare.StateVersion, &cpushare.Saved{})
 		require.Equal(t, damage != nil, len(Damaged(opts.StateDir)) == 1, "a damaged file is kept")
 	})
 }

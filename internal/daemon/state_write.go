@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/cpushare"
 )
 
 // save writes the file; afterwards it is complete, or unchanged. A failure is noted, and the file is written later. The
@@ -245,8 +246,8 @@ func removeUnfinished(dir string) {
 // limitFiles are removed with the last limit. stateFiles, which include the settings for the whole machine, are removed
 // by netnice down.
 var (
-	limitFiles = []string{stateName, powerName, adaptName}
-	stateFiles = []string{stateName, powerName, adaptName, systemName}
+	limitFiles = []string{stateName, cpushare.FileName, adaptName}
+	stateFiles = []string{stateName, cpushare.FileName, adaptName, systemName}
 )
 
 // forget removes files of the state. The caller holds d.mu.
@@ -259,7 +260,7 @@ func (d *Daemon) forget(names ...string) error {
 func ForgetState(dir string, keepPowers bool) error {
 	names := slices.Clone(stateFiles)
 	if keepPowers {
-		names = slices.DeleteFunc(names, func(name string) bool { return name == powerName })
+		names = slices.DeleteFunc(names, func(name string) bool { return name == cpushare.FileName })
 	}
 	names = append(names, listsFolder)
 	return forgetFiles(dir, names, func(path string) error {

@@ -24,7 +24,7 @@ func (d *Daemon) Status(context.Context) (api.Status, error) {
 	d.mu.Unlock()
 	return api.Status{
 		Version: api.Version, Release: d.opts.Release, PID: os.Getpid(), Since: d.started,
-		OnDemand: d.opts.OnDemand, Kernel: d.resolver.KernelRelease(), Nodes: d.count(), Powers: d.powerCount(),
+		OnDemand: d.opts.OnDemand, Kernel: d.resolver.KernelRelease(), Nodes: d.count(), Powers: d.cpuShares.Count(),
 		InputMeterOff: meterOff, Programs: d.programs(), Unknown: unknown, Counters: counters,
 		Problems: append(d.unwrittenProblems(), d.damagedProblems()...),
 	}, nil

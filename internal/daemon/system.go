@@ -30,8 +30,8 @@ type systemState struct {
 	machineWide
 }
 
-// check refuses nothing: both values are valid.
-func (s *systemState) check() error { return nil }
+// Check refuses nothing: both values are valid.
+func (s *systemState) Check() error { return nil }
 
 func (d *Daemon) systemPath() string { return filepath.Join(d.opts.StateDir, systemName) }
 

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 )
@@ -38,18 +37,8 @@ func (n *node) event(t api.EventType, by string) api.Event {
 	return api.Event{Type: t, Subject: &subject, Node: n.id, Name: n.res.Name, By: by, Limits: n.limits()}
 }
 
-// actorName returns the name of the actor that an event names as its cause.
-func actorName(by auth.Actor) string {
-	if by.Root() {
-		return api.OwnerAdmin
-	}
-	return identity.UserName(by.UID)
-}
-
-const (
-	byRule      = "rule"
-	byMeasuring = "auto"
-)
+// byRule is the cause that events name for what rules do.
+const byRule = "rule"
 
 // tellSet publishes the change of a node by a command or a rule: before is nil for a new node, now is nil if it was
 // lifted. The caller holds d.mu.

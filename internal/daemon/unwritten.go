@@ -161,18 +161,13 @@ func (d *Daemon) writeIfBehind(path string, save func()) {
 
 // writeAgain writes the files again that are behind. look tries the file of the limits.
 func (d *Daemon) writeAgain() {
-	locked := func(path string, mu *sync.Mutex, isDown *bool, save func()) {
-		if !d.isBehind(path) {
-			return // without the lock, which some calls hold for long
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if !*isDown {
-			d.writeIfBehind(path, save)
-		}
+	// isBehind is asked without the locks first, because some calls hold them for long.
+	if path := d.cpuSharePath(); d.isBehind(path) {
+		d.cpuShares.Rewrite(func(save func()) { d.writeIfBehind(path, save) })
 	}
-	locked(d.powerPath(), &d.powers.mu, &d.powers.isDown, d.savePowers)
-	locked(d.adaptPath(), &d.adapts.mu, &d.adapts.isDown, d.saveAdapts)
+	if path := d.adaptPath(); d.isBehind(path) {
+		d.rewriteAdapts(path)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown {
@@ -181,6 +176,15 @@ func (d *Daemon) writeAgain() {
 	d.writeIfBehind(d.systemPath(), d.saveSystem)
 	for key, list := range d.lists {
 		d.writeIfBehind(d.listFile(key), func() { d.keepList(key, list) })
+	}
+}
+
+// rewriteAdapts is writeIfBehind for the file of hosts whose paths are followed.
+func (d *Daemon) rewriteAdapts(path string) {
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	if !d.adapts.isDown {
+		d.writeIfBehind(path, d.saveAdapts)
 	}
 }
 

@@ -211,7 +211,7 @@ func TestPowerStrict(t *testing.T) {
 
 // A deadline outlives the daemon. The next daemon knows it, and takes it back.
 func TestPowerStrictKilledDaemon(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestPowerSurvivesTheDaemon; deadlines without a daemon are tested here only")
+	testutil.SkipUnlessAll(t, "internal/cpushare TestPowerSurvivesTheDaemon; deadlines without a daemon are tested here only")
 	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "1")
@@ -234,7 +234,7 @@ func TestPowerStrictKilledDaemon(t *testing.T) {
 // A reservation with a share of the rest is no ceiling. Beside others the program gets the slice and a part of the
 // rest.
 func TestPowerExtra(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestPowerExtra")
+	testutil.SkipUnlessAll(t, "internal/cpushare TestPowerExtra")
 	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "1")

@@ -193,7 +193,7 @@ func TestPower(t *testing.T) {
 // A command gets its power from its first instruction on, with all its descendants. A priority below the ordinary
 // one gives way.
 func TestPowerExec(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestPower and internal/daemon TestPowerCommand")
+	testutil.SkipUnlessAll(t, "TestPower and internal/cpushare TestPowerCommand")
 	// Not parallel: it needs the processors.
 	s := upStage(t)
 	build := s.runs(0, netniceBinary, "exec", "30", "sh", "-c", `echo ready; while :; do (i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done); done`)
@@ -222,7 +222,7 @@ func TestPowerExec(t *testing.T) {
 
 // Users set a ceiling for their own processes, below the administrator's, and guarantee nothing.
 func TestPowerOfUsers(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestPowerOfOwners, TestPowerNested")
+	testutil.SkipUnlessAll(t, "internal/cpushare TestPowerOfOwners, TestPowerNested")
 	// Not parallel: it needs the processors.
 	spare := newUsers()
 	s := upStage(t)
@@ -318,7 +318,7 @@ const killsVariable = "NETNICE_TEST_KILLS"
 // kill -9 of the daemon comes at any moment. The state is that before the command, or the state that the command
 // asked for. The next daemon takes it up, no process stands still, and no group is left.
 func TestPowerKilledDaemon(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestPowerSurvivesTheDaemon")
+	testutil.SkipUnlessAll(t, "internal/cpushare TestPowerSurvivesTheDaemon")
 	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "2")
@@ -369,7 +369,7 @@ func groupOf(t *testing.T, pid int) string {
 // A sender must have its rate while other programs want the processors. netnice measures the processor time that it
 // needs, reserves it, and corrects it as the need grows.
 func TestPowerForARate(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestPowerForARate, TestPowerFollowsARate")
+	testutil.SkipUnlessAll(t, "internal/cpushare TestPowerForARate, TestPowerFollowsARate")
 	// Not parallel: it needs the processors.
 	s := upStage(t)
 	f := newField(s)

@@ -60,6 +60,14 @@ func UserName(uid uint32) string {
 	return strconv.FormatUint(uint64(uid), 10)
 }
 
+// OwnerName returns the name of a limit's owner in lists and events: that of user uid, or "admin".
+func OwnerName(owner enforce.Owner, uid uint32) string {
+	if owner == enforce.OwnerAdmin {
+		return api.OwnerAdmin
+	}
+	return UserName(uid)
+}
+
 // Group finds a group's id by its name, or by its number.
 func (r *Resolver) Group(ctx context.Context, name string) (uint32, error) {
 	gid, err := r.accounts.GID(ctx, name)

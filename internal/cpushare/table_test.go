@@ -1,11 +1,8 @@
-package daemon
+package cpushare
 
 import (
-	"context"
-	"os"
+	"fmt"
 	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,60 +14,29 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/enforce"
-	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-func powerHarness(t *testing.T, change ...func(*Options)) (*harness, *fakeProcessors) {
-	t.Helper()
-	fake, kernel := newProcessors(), &enforcetest.Kernel{}
-	opts := testOptions(t, kernel)
-	opts.OpenProcessors = func(cpu.Scopes) (Processors, error) { return fake, nil }
-	for _, f := range change {
-		f(&opts)
-	}
-	return start(t, kernel, opts), fake
-}
-
-func (h *harness) power(by auth.Actor, pid, n int) (api.PowerResponse, error) {
-	h.t.Helper()
-	return h.SetPower(context.Background(), by, api.PowerRequest{PID: pid, Power: n})
-}
-
-func (h *harness) mustPower(by auth.Actor, pid, n int) api.Power {
-	h.t.Helper()
-	answer, err := h.power(by, pid, n)
-	require.NoError(h.t, err)
-	require.NotNil(h.t, answer.Power)
-	return *answer.Power
-}
-
-func dirOf(pids ...int) (dir string) {
-	for _, pid := range pids {
-		dir += "/" + strconv.Itoa(pid)
-	}
-	return dir
-}
-
 func TestPower(t *testing.T) {
-	h, fake := powerHarness(t)
+	h := newHarness(t)
+	fake := h.fake
 	pid := sleeper(t).Process.Pid
 	p := h.mustPower(root, pid, 30)
 	require.Equal(t, 30, p.Power)
 	require.True(t, p.Guaranteed)
 	require.Equal(t, []string{"admin"}, p.Owners)
-	s, _ := fake.share(dirOf(pid))
+	s, _ := fake.ShareOf(dirOf(pid))
 	require.Equal(t, cpu.Share{SliceNS: 6e6, PeriodNS: 20e6, Weight: cpu.MostWeight}, s)
 
 	require.Equal(t, -255, h.mustPower(root, pid, -255).Power)
-	s, _ = fake.share(dirOf(pid))
+	s, _ = fake.ShareOf(dirOf(pid))
 	require.Equal(t, cpu.Priority(-255), s)
 
 	answer, err := h.power(root, pid, 0)
 	require.NoError(t, err)
 	require.Nil(t, answer.Power)
-	require.Zero(t, fake.count())
-	require.NoFileExists(t, h.powerPath())
+	require.Zero(t, fake.Count())
+	require.False(t, h.host.isThere())
 	answer, err = h.power(root, pid, 0)
 	require.NoError(t, err)
 	require.False(t, answer.Changed)
@@ -78,7 +44,8 @@ func TestPower(t *testing.T) {
 }
 
 func TestPowerRefused(t *testing.T) {
-	h, fake := powerHarness(t)
+	h := newHarness(t)
+	fake := h.fake
 	pid := sleeper(t).Process.Pid
 	for _, n := range []int{-256, 100*cpu.Online() + 1} {
 		_, err := h.power(root, pid, n)
@@ -91,23 +58,24 @@ func TestPowerRefused(t *testing.T) {
 		{PID: pid, PeriodNS: 20e6, SliceNS: 1},
 		{PID: 1, Power: 5},
 	} {
-		_, err := h.SetPower(t.Context(), root, req)
+		_, err := h.Set(t.Context(), root, req)
 		requireCode(t, api.CodeBadRequest, err)
 	}
 	_, err := h.power(root, 1<<22, 5)
 	requireCode(t, api.CodeNotFound, err)
 	_, err = h.power(auth.Actor{UID: 4242}, pid, 5)
 	requireCode(t, api.CodeDenied, err)
-	fake.fail = enforce.ErrNotSupported
+	fake.Change(func() { fake.Failure = enforce.ErrNotSupported })
 	_, err = h.power(root, pid, 5)
 	requireCode(t, api.CodeNotSupported, err)
-	require.Zero(t, h.powerCount())
-	require.NoFileExists(t, h.powerPath())
+	require.Zero(t, h.Count())
+	require.False(t, h.host.isThere())
 }
 
 // The lower of the CPU shares that the owners request holds, and only the administrator's is guaranteed.
 func TestPowerOfOwners(t *testing.T) {
-	h, fake := powerHarness(t)
+	h := newHarness(t)
+	fake := h.fake
 	testutil.RequireRoot(t)
 	me := auth.Actor{UID: 4343}
 	cmd := exec.Command("sleep", "60")
@@ -117,7 +85,7 @@ func TestPowerOfOwners(t *testing.T) {
 	proc := cmd.Process.Pid
 	p := h.mustPower(me, proc, 50)
 	require.False(t, p.Guaranteed)
-	s, _ := fake.share(dirOf(proc))
+	s, _ := fake.ShareOf(dirOf(proc))
 	require.EqualValues(t, cpu.OrdinaryWeight, s.Weight)
 
 	p = h.mustPower(root, proc, 20)
@@ -127,15 +95,15 @@ func TestPowerOfOwners(t *testing.T) {
 	p = h.mustPower(me, proc, 10)
 	require.Equal(t, 10, p.Power)
 	require.True(t, p.Guaranteed)
-	require.Equal(t, 10.0, h.powers.list[proc].guaranteed())
+	require.Equal(t, 10.0, h.list[proc].guaranteed())
 	p = h.mustPower(me, proc, -100)
 	require.Equal(t, -100, p.Power)
 	require.False(t, p.Guaranteed, "its owner lets others first")
-	s, _ = fake.share(dirOf(proc))
+	s, _ = fake.ShareOf(dirOf(proc))
 	require.Equal(t, cpu.Share{SliceNS: 4e6, PeriodNS: 20e6, Weight: cpu.Priority(-100).Weight}, s)
 
 	require.Equal(t, 20, h.mustPower(me, proc, 0).Power)
-	_, err := h.SetPower(t.Context(), me, api.PowerRequest{PID: proc, PeriodNS: 20e6, SliceNS: 5e6})
+	_, err := h.Set(t.Context(), me, api.PowerRequest{PID: proc, PeriodNS: 20e6, SliceNS: 5e6})
 	requireCode(t, api.CodeDenied, err)
 	h.mustPower(me, proc, 5)
 	answer, err := h.power(root, proc, 0)
@@ -145,22 +113,21 @@ func TestPowerOfOwners(t *testing.T) {
 
 // The share of a program is free as soon as the program has ended, not at the next tick.
 func TestPowerOfEndedProgramsIsFree(t *testing.T) {
-	h, _ := powerHarness(t, func(o *Options) { o.Tick = time.Hour })
+	h := newHarness(t)
 	for range 4 {
 		ended := sleeper(t)
 		_, err := h.power(root, ended.Process.Pid, 90)
 		require.NoError(t, err)
 		end(ended)
 	}
-	list, err := h.Powers(t.Context())
-	require.NoError(t, err)
+	list := h.List()
 	require.LessOrEqual(t, list.GuaranteedPercent, 180.0)
 }
 
 func TestPowerAdmission(t *testing.T) {
-	h, _ := powerHarness(t)
+	h := newHarness(t)
 	a, b := sleeper(t).Process.Pid, sleeper(t).Process.Pid
-	answer, err := h.SetPower(t.Context(), root, api.PowerRequest{PID: a, PeriodNS: 10e6, SliceNS: 12e6})
+	answer, err := h.Set(t.Context(), root, api.PowerRequest{PID: a, PeriodNS: 10e6, SliceNS: 12e6})
 	if cpu.Online() > 1 {
 		require.NoError(t, err)
 		require.Equal(t, 120, answer.Power.Power)
@@ -177,41 +144,22 @@ func TestPowerAdmission(t *testing.T) {
 	h.mustPower(root, b, 70)
 	_, err = h.power(root, b, 81)
 	requireCode(t, api.CodeConflict, err)
-	list, err := h.Powers(t.Context())
-	require.NoError(t, err)
+	list := h.List()
 	require.Equal(t, 190.0, list.GuaranteedPercent)
 	require.Equal(t, 200.0, list.CapacityPercent)
 }
 
-// nested starts a shell with a child. Both sleep.
-func nested(t *testing.T) (outer, inner int) {
-	t.Helper()
-	cmd := exec.Command("sh", "-c", "sleep 60 & echo $!; wait")
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	buf := make([]byte, 32)
-	n, err := out.Read(buf)
-	require.NoError(t, err)
-	inner, err = strconv.Atoi(strings.TrimSpace(string(buf[:n])))
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = unix.Kill(inner, unix.SIGKILL)
-		end(cmd)
-	})
-	return cmd.Process.Pid, inner
-}
-
 // A share inside another's is a group inside its group, in whatever order they were set.
 func TestPowerNested(t *testing.T) {
-	h, fake := powerHarness(t)
+	h := newHarness(t)
+	fake := h.fake
 	outer, inner := nested(t)
 	h.mustPower(root, inner, 40)
 	h.mustPower(root, outer, 50)
-	_, there := fake.share(dirOf(inner))
+	_, there := fake.ShareOf(dirOf(inner))
 	require.False(t, there)
-	_, there = fake.share(dirOf(outer, inner))
-	require.True(t, there, "%v", fake.shares)
+	_, there = fake.ShareOf(dirOf(outer, inner))
+	require.True(t, there, "%v", fake.Shares)
 	_, err := h.power(root, inner, 60)
 	requireCode(t, api.CodeConflict, err) // more than the share around it guarantees
 	h.mustPower(root, inner, 45)
@@ -219,74 +167,76 @@ func TestPowerNested(t *testing.T) {
 
 	_, err = h.power(root, outer, 0)
 	require.NoError(t, err)
-	s, there := fake.share(dirOf(inner))
+	s, there := fake.ShareOf(dirOf(inner))
 	require.True(t, there)
 	require.EqualValues(t, 9e6, s.SliceNS)
-	_, there = fake.share(dirOf(outer))
+	_, there = fake.ShareOf(dirOf(outer))
 	require.False(t, there)
 }
 
 func TestPowerSurvivesTheDaemon(t *testing.T) {
-	h, fake := powerHarness(t)
+	h := newHarness(t)
 	outer, inner := nested(t)
 	h.mustPower(root, outer, 50)
 	h.mustPower(root, inner, 25)
-	require.NoError(t, h.stop())
-	require.Equal(t, 2, fake.count(), "they hold on")
+	h.stop()
+	require.Equal(t, 2, h.fake.Count(), "they hold on")
 
 	// The file has one share whose daemon ended before the group was made, and one whose process has ended.
-	delete(fake.shares, dirOf(outer, inner))
-	fake.at[inner] = dirOf(outer)
-	again := start(t, &enforcetest.Kernel{}, h.opts)
-	s, there := fake.share(dirOf(outer, inner))
+	h.fake.Change(func() {
+		delete(h.fake.Shares, dirOf(outer, inner))
+		h.fake.At[inner] = dirOf(outer)
+	})
+	again := startTable(t, h.host, h.fake)
+	s, there := h.fake.ShareOf(dirOf(outer, inner))
 	require.True(t, there)
 	require.EqualValues(t, 5e6, s.SliceNS)
-	require.Equal(t, 2, again.powerCount())
+	require.Equal(t, 2, again.Count())
 	_ = unix.Kill(inner, unix.SIGKILL)
-	again.eventually("the share of a process that has ended", func() bool { return again.powerCount() == 1 })
-	require.NoError(t, again.Down(t.Context(), root))
-	require.NoError(t, again.wait())
-	require.Zero(t, fake.count())
-	require.NoFileExists(t, again.powerPath())
+	require.Eventually(t, func() bool { again.Look(t.Context()); return again.Count() == 1 }, 5*time.Second, 2*time.Millisecond,
+		"the share of a process that has ended")
+	leaving := &api.Error{Code: api.CodeConflict, Message: "leaving", Hint: "wait"}
+	lifted, err := again.Lift(t.Context(), leaving)
+	require.NoError(t, err)
+	require.Zero(t, h.fake.Count())
+	require.False(t, h.host.isThere())
+	_, err = again.power(root, outer, 20)
+	require.ErrorIs(t, err, leaving)
+	require.NoError(t, again.Resume(t.Context(), lifted))
+	require.Equal(t, 1, again.Count())
+	again.mustPower(root, outer, 20)
 }
 
-func TestPowerFileThatCannotBeRead(t *testing.T) {
-	h, _ := powerHarness(t)
-	h.mustPower(root, sleeper(t).Process.Pid, 50)
-	require.NoError(t, h.stop())
-	require.NoError(t, os.WriteFile(h.powerPath(), []byte(`{"version":99}`), 0o600))
-	require.ErrorContains(t, Run(t.Context(), h.opts), "its version is 99")
+// The error for an impossible request names a command that does nearly the same.
+func TestRemediesOfBadRequests(t *testing.T) {
+	most := cpu.MostPower * cpu.Online()
+	for want, err := range map[string]error{
+		fmt.Sprintf("netnice power 7 %d", most):                     check(api.PowerRequest{PID: 7, Power: most + 300}),
+		"netnice power 7 -255":                                      check(api.PowerRequest{PID: 7, Power: -300}),
+		"netnice power 7 40 --slots 1ms":                            check(api.PowerRequest{PID: 7, Power: 30, SlotNS: 1e6, Strict: true}),
+		"netnice reserve --pid 7 --rate 400mbit --cpu auto":         check(api.PowerRequest{PID: 7, Power: 30, AutoBytesPerSec: 1e6}),
+		"netnice reserve --pid 7 --cpu-period 20ms --cpu-slice 5ms": check(api.PowerRequest{PID: 7, SliceNS: 5e6, PeriodNS: 5e9}),
+	} {
+		require.Equal(t, want, requireCode(t, api.CodeBadRequest, err).Hint)
+	}
 }
 
-// A daemon on demand stays while a process has a share.
-func TestPowerKeepsADaemonOnDemand(t *testing.T) {
-	fake := newProcessors()
-	opts := testOptions(t, &enforcetest.Kernel{})
-	opts.OnDemand = true
-	opts.OpenProcessors = func(cpu.Scopes) (Processors, error) { return fake, nil }
-	h := start(t, &enforcetest.Kernel{}, opts)
-	proc := sleeper(t)
-	h.mustPower(root, proc.Process.Pid, 50)
-	require.Never(t, func() bool { return len(h.done) > 0 }, 3*opts.IdleAfter, poll)
-	end(proc)
-	require.NoError(t, h.wait())
-	require.Zero(t, fake.count())
-}
-
-func TestPowerByASocketOption(t *testing.T) {
-	h, _ := powerHarness(t)
-	pid := sleeper(t).Process.Pid
-	ask := enforce.Request{PID: os.Getpid(), Admin: true, Kind: enforce.KindTree, Who: uint32(pid), OfPower: true}
-	ask.Number, ask.Power = 1, 35
-	a := h.answer(t.Context(), ask)
-	require.Zero(t, a.Errno)
-	require.EqualValues(t, 35+enforce.Power0, a.BytesPerSec)
-	ask.Number, ask.Power = 2, -300
-	require.EqualValues(t, unix.EINVAL, h.answer(t.Context(), ask).Errno)
-	ask.Number, ask.Power, ask.Ask = 3, 0, true
-	require.EqualValues(t, 35+enforce.Power0, h.answer(t.Context(), ask).BytesPerSec)
-	ask.Number, ask.Who = 4, 1<<22
-	require.EqualValues(t, unix.ESRCH, h.answer(t.Context(), ask).Errno)
+// The hint for a caller without the right to set a CPU share is the command that was meant, not another.
+func TestPowerCommand(t *testing.T) {
+	for want, asked := range map[string]wish{
+		"sudo netnice power 7 30":                                                       {Power: 30},
+		"sudo netnice power 7 0":                                                        {},
+		"sudo netnice power 7 -20":                                                      {Power: -20},
+		"sudo netnice power 7 30 --slots 1ms":                                           {Power: 30, SlotNS: 1e6},
+		"sudo netnice power 7 30 --strict":                                              {Power: 30, Strict: true},
+		"sudo netnice reserve --pid 7 --cpu-period 20ms --cpu-slice 5ms":                {PeriodNS: 20e6, SliceNS: 5e6},
+		"sudo netnice reserve --pid 7 --cpu-period 100ms --cpu-slice 2.5ms --cpu-extra": {PeriodNS: 100e6, SliceNS: 25e5, Extra: true},
+		"sudo netnice reserve --pid 7 --rate 50MB/s --cpu auto":                         {Auto: auto{RateBytesPerSec: 50e6}, PeriodNS: 20e6, SliceNS: 1e6},
+	} {
+		require.Equal(t, want, command(7, asked))
+		err := auth.Check(auth.Actor{UID: 4242}, auth.Power, auth.Target{Subject: api.Subject{Kind: api.KindPID, ID: "7"}, Command: command(7, asked)})
+		require.Equal(t, want, requireCode(t, api.CodeDenied, err).Hint)
+	}
 }
 
 // A reservation for a rate follows the measurement, at whatever rate that was made.
@@ -323,29 +273,28 @@ func TestPowerFollowsARate(t *testing.T) {
 
 // The daemon finds a reservation for a rate from the bytes that the process sends and the CPU time that it uses.
 func TestPowerForARate(t *testing.T) {
-	h, fake := powerHarness(t)
-	proc := sleeper(t)
-	pid := proc.Process.Pid
-	h.mustSet(root, pidSubject(proc), up(50e6))
+	h := newHarness(t)
+	fake := h.fake
+	pid := sleeper(t).Process.Pid
 	ask := api.PowerRequest{PID: pid, AutoBytesPerSec: 50e6}
-	answer, err := h.SetPower(t.Context(), root, ask)
+	answer, err := h.Set(t.Context(), root, ask)
 	require.NoError(t, err)
 	require.NotEmpty(t, answer.Warnings, "nothing was measured")
 	require.Zero(t, answer.Power.Auto.PercentPerMbit)
-	again, err := h.SetPower(t.Context(), root, ask)
+	again, err := h.Set(t.Context(), root, ask)
 	require.NoError(t, err)
 	require.False(t, again.Changed)
-	s, _ := fake.share(dirOf(pid))
+	s, _ := fake.ShareOf(dirOf(pid))
 	require.EqualValues(t, 8e6, s.SliceNS, "the guess: 40 per cent")
 
 	for _, req := range []api.PowerRequest{
 		{PID: pid, AutoBytesPerSec: 5, Power: 5},
 		{PID: pid, AutoBytesPerSec: 5, PeriodNS: 20e6, SliceNS: 5e6},
 	} {
-		_, err := h.SetPower(t.Context(), root, req)
+		_, err := h.Set(t.Context(), root, req)
 		requireCode(t, api.CodeBadRequest, err)
 	}
-	_, err = h.SetPower(t.Context(), auth.Actor{UID: 4242}, ask)
+	_, err = h.Set(t.Context(), auth.Actor{UID: 4242}, ask)
 	requireCode(t, api.CodeDenied, err)
 	answer, err = h.power(root, pid, 0)
 	require.NoError(t, err)
@@ -354,29 +303,26 @@ func TestPowerForARate(t *testing.T) {
 
 // The daemon promises no more than is left, says what is missing, and does not request it again at each reading.
 func TestPowerForARateThatIsNotLeft(t *testing.T) {
-	h, fake := powerHarness(t, func(o *Options) { o.Tick = time.Hour })
-	proc := sleeper(t)
-	pid := proc.Process.Pid
-	h.mustSet(root, pidSubject(proc), up(50e6))
+	h := newHarness(t)
+	fake := h.fake
+	pid := sleeper(t).Process.Pid
 	for range 2 {
 		h.mustPower(root, sleeper(t).Process.Pid, 75)
 	}
-	answer, err := h.SetPower(t.Context(), root, api.PowerRequest{PID: pid, AutoBytesPerSec: 50e6})
+	answer, err := h.Set(t.Context(), root, api.PowerRequest{PID: pid, AutoBytesPerSec: 50e6})
 	require.NoError(t, err)
 	require.Equal(t, 25, answer.Power.Power, "all that is left for one more")
-	node := h.mustSet(root, pidSubject(proc), up(50e6)).ID
 	seen := func(seconds float64, bytes, usedNS uint64) {
-		h.fake.SetStats(enforce.NodeStats{ID: node, Bytes: bytes})
-		h.powers.mu.Lock()
-		defer h.powers.mu.Unlock()
-		p := h.powers.list[pid]
+		h.host.sends(bytes)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		p := h.list[pid]
 		p.usedNS, p.usedAt = usedNS, time.Unix(0, int64(seconds*1e9))
 		h.followAuto(t.Context(), p)
 	}
 	seen(1, 0, 0)
 	seen(2, 25e6, 250e6) // half the rate, with its whole reservation
-	list, err := h.Powers(t.Context())
-	require.NoError(t, err)
+	list := h.List()
 	for _, p := range list.Powers {
 		if p.PID == pid {
 			require.True(t, p.Auto.Short)
@@ -384,6 +330,6 @@ func TestPowerForARateThatIsNotLeft(t *testing.T) {
 			require.InDelta(t, 0.125, p.Auto.PercentPerMbit, 1e-9)
 		}
 	}
-	s, _ := fake.share(dirOf(pid))
+	s, _ := fake.ShareOf(dirOf(pid))
 	require.EqualValues(t, 5e6, s.SliceNS)
 }

@@ -1,4 +1,4 @@
-package daemon
+package cpushare
 
 import (
 	"context"
@@ -12,51 +12,40 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/enforce"
-	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-func (f *fakeProcessors) change(g func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	g()
-}
-
-func (f *fakeProcessors) slotted() (groups map[string]cpu.Share) {
-	f.change(func() { groups = f.slots })
-	return groups
-}
-
 func TestPowerInSlots(t *testing.T) {
-	h, fake := powerHarness(t)
+	h := newHarness(t)
+	fake := h.fake
 	pid := sleeper(t).Process.Pid
 	req := api.PowerRequest{PID: pid, Power: 25, SlotNS: 1e6}
-	answer, err := h.SetPower(t.Context(), root, req)
+	answer, err := h.Set(t.Context(), root, req)
 	require.NoError(t, err)
 	require.EqualValues(t, 1e6, answer.Power.SlotNS)
 	want := cpu.Slots(25, time.Millisecond)
 	want.Weight = cpu.MostWeight
-	s, _ := fake.share(dirOf(pid))
+	s, _ := fake.ShareOf(dirOf(pid))
 	require.Equal(t, want, s)
-	require.Equal(t, map[string]cpu.Share{dirOf(pid): want}, fake.slotted())
+	require.Equal(t, map[string]cpu.Share{dirOf(pid): want}, fake.Slotted())
 
 	_, err = h.power(root, pid, 25)
 	require.NoError(t, err)
-	require.Empty(t, fake.slotted(), "by the quota alone")
-	_, err = h.SetPower(t.Context(), root, req)
+	require.Empty(t, fake.Slotted(), "by the quota alone")
+	_, err = h.Set(t.Context(), root, req)
 	require.NoError(t, err)
-	require.Len(t, fake.slotted(), 1)
+	require.Len(t, fake.Slotted(), 1)
 	_, err = h.power(root, pid, 0)
 	require.NoError(t, err)
-	require.Empty(t, fake.slotted())
+	require.Empty(t, fake.Slotted())
 
-	fake.change(func() { fake.fail = enforce.ErrNotSupported })
-	_, err = h.SetPower(t.Context(), root, req)
+	fake.Change(func() { fake.Failure = enforce.ErrNotSupported })
+	_, err = h.Set(t.Context(), root, req)
 	requireCode(t, api.CodeNotSupported, err)
-	require.Zero(t, h.powerCount())
+	require.Zero(t, h.Count())
 }
 
 func TestPowerSmoothRefused(t *testing.T) {
-	h, _ := powerHarness(t)
+	h := newHarness(t)
 	pid := sleeper(t).Process.Pid
 	for _, req := range []api.PowerRequest{
 		{PID: pid, Power: -5, SlotNS: 1e6},
@@ -69,47 +58,51 @@ func TestPowerSmoothRefused(t *testing.T) {
 		{PID: pid, Power: 5, Extra: true},
 		{PID: pid, AutoBytesPerSec: 1e6, Strict: true},
 	} {
-		_, err := h.SetPower(t.Context(), root, req)
+		_, err := h.Set(t.Context(), root, req)
 		requireCode(t, api.CodeBadRequest, err)
 	}
 	self := auth.Actor{UID: 4343}
 	for _, req := range []api.PowerRequest{{SlotNS: 1e6}, {Strict: true}} {
-		p := powered{PID: pid, UID: self.UID}
+		p := entry{PID: pid, UID: self.UID}
 		req.Power = 5
-		err := h.wantPower(self, &p, req, auth.Target{Kind: enforce.KindTree, UID: self.UID})
+		err := h.want(self, &p, req, auth.Target{Kind: enforce.KindTree, UID: self.UID})
 		requireCode(t, api.CodeDenied, err)
 	}
 }
 
 // A process gets its deadline once that fits and loses it when that no longer fits. The end of its power takes it back.
 func TestPowerStrict(t *testing.T) {
-	h, fake := powerHarness(t, func(o *Options) { o.Tick = 10 * time.Millisecond })
+	h := newHarness(t)
+	fake := h.fake
 	pid := sleeper(t).Process.Pid
-	has := func() bool { _, ok := fake.deadline(pid); return ok }
-	fake.change(func() { fake.refuse = enforce.ErrNotSupported })
-	answer, err := h.SetPower(t.Context(), root, api.PowerRequest{PID: pid, Power: 30, Strict: true})
+	has := func() bool { _, ok := fake.Deadline(pid); return ok }
+	fake.Change(func() { fake.NoDeadline = enforce.ErrNotSupported })
+	answer, err := h.Set(t.Context(), root, api.PowerRequest{PID: pid, Power: 30, Strict: true})
 	require.NoError(t, err)
 	require.True(t, answer.Power.Strict)
 	require.False(t, answer.Power.Deadline)
 	require.NotEmpty(t, answer.Power.NoDeadline)
 	require.False(t, has())
 
-	fake.change(func() { fake.refuse = nil })
-	require.Eventually(t, has, 5*time.Second, time.Millisecond, "it fits now")
-	s, _ := fake.deadline(pid)
+	fake.Change(func() { fake.NoDeadline = nil })
+	h.Look(t.Context())
+	require.True(t, has(), "it fits now")
+	s, _ := fake.Deadline(pid)
 	require.Equal(t, [2]uint64{6e6, 20e6}, [2]uint64{s.SliceNS, s.PeriodNS})
-	fake.change(func() { fake.refuse = enforce.ErrNotSupported })
-	require.Eventually(t, func() bool { return !has() }, 5*time.Second, time.Millisecond, "it has threads now")
-	fake.change(func() { fake.refuse = nil })
-	require.Eventually(t, has, 5*time.Second, time.Millisecond)
+	fake.Change(func() { fake.NoDeadline = enforce.ErrNotSupported })
+	h.Look(t.Context())
+	require.False(t, has(), "it has threads now")
+	fake.Change(func() { fake.NoDeadline = nil })
+	h.Look(t.Context())
+	require.True(t, has())
 
-	require.NoError(t, h.stop())
+	h.stop()
 	require.True(t, has(), "what holds survives the daemon")
-	h = start(t, &enforcetest.Kernel{}, h.opts)
+	h = startTable(t, h.host, fake)
 	require.True(t, has())
 	h.mustPower(root, pid, 30)
 	require.False(t, has(), "without a deadline")
-	answer, err = h.SetPower(t.Context(), root, api.PowerRequest{PID: pid, Power: 30, Strict: true})
+	answer, err = h.Set(t.Context(), root, api.PowerRequest{PID: pid, Power: 30, Strict: true})
 	require.NoError(t, err)
 	require.True(t, answer.Power.Deadline)
 	_, err = h.power(root, pid, 0)
@@ -118,17 +111,18 @@ func TestPowerStrict(t *testing.T) {
 }
 
 func TestPowerExtra(t *testing.T) {
-	h, fake := powerHarness(t)
+	h := newHarness(t)
+	fake := h.fake
 	pid := sleeper(t).Process.Pid
-	answer, err := h.SetPower(t.Context(), root, api.PowerRequest{PID: pid, PeriodNS: 20e6, SliceNS: 10e6, Extra: true})
+	answer, err := h.Set(t.Context(), root, api.PowerRequest{PID: pid, PeriodNS: 20e6, SliceNS: 10e6, Extra: true})
 	require.NoError(t, err)
 	require.True(t, answer.Power.Extra)
 	require.True(t, answer.Power.Guaranteed)
 	require.Equal(t, 50, answer.Power.Power)
-	s, _ := fake.share(dirOf(pid))
+	s, _ := fake.ShareOf(dirOf(pid))
 	require.Zero(t, s.SliceNS, "no ceiling")
 	require.Greater(t, s.Weight, uint64(cpu.OrdinaryWeight))
-	require.Equal(t, 50.0, h.powers.list[pid].guaranteed())
+	require.Equal(t, 50.0, h.list[pid].guaranteed())
 	_, err = h.power(root, sleeper(t).Process.Pid, 100)
 	require.NoError(t, err)
 	_, err = h.power(root, sleeper(t).Process.Pid, 60)
@@ -140,11 +134,11 @@ func TestPowerExtra(t *testing.T) {
 	go func() {
 		defer close(done)
 		for ran := uint64(0); ctx.Err() == nil; ran++ {
-			fake.change(func() { fake.used, fake.waited = ran*1e5, ran*9e5 })
+			fake.Change(func() { fake.UsedNS, fake.WaitedNS = ran*1e5, ran*9e5 })
 			time.Sleep(time.Millisecond)
 		}
 	}()
-	require.Eventually(t, func() bool { now, _ := fake.share(dirOf(pid)); return now.Weight > 4*s.Weight }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { now, _ := fake.ShareOf(dirOf(pid)); return now.Weight > 4*s.Weight }, 5*time.Second, 10*time.Millisecond)
 	stop()
 	<-done
 }

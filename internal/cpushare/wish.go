@@ -1,4 +1,4 @@
-package daemon
+package cpushare
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"github.com/netnice/netnice/internal/limit"
 )
 
-// powerWish is one owner's request: a power or a reservation. The zero value requests nothing.
-type powerWish struct {
+// wish is one owner's request: a power or a reservation. The zero value requests nothing.
+type wish struct {
 	Power    int    `json:"power,omitempty"`
 	PeriodNS uint64 `json:"period_ns,omitempty"`
 	SliceNS  uint64 `json:"slice_ns,omitempty"`
@@ -25,7 +25,7 @@ type powerWish struct {
 }
 
 // percent returns the requested amount in per cent of one processor; 0 = a priority.
-func (w powerWish) percent() float64 {
+func (w wish) percent() float64 {
 	if w.SliceNS != 0 {
 		return float64(w.SliceNS) / float64(w.PeriodNS) * 100
 	}
@@ -33,9 +33,9 @@ func (w powerWish) percent() float64 {
 }
 
 // ceiling reports whether the requested CPU share is an upper bound: an amount without a share of the rest.
-func (w powerWish) ceiling() bool { return w.percent() > 0 && !w.Extra }
+func (w wish) ceiling() bool { return w.percent() > 0 && !w.Extra }
 
-func (w powerWish) share() cpu.Share {
+func (w wish) share() cpu.Share {
 	switch {
 	case w.SliceNS != 0:
 		return cpu.Share{SliceNS: w.SliceNS, PeriodNS: w.PeriodNS, Weight: cpu.OrdinaryWeight}
@@ -46,9 +46,9 @@ func (w powerWish) share() cpu.Share {
 }
 
 // holding returns the lowest of the owners' ceilings, if there is one, and the lowest of their priorities.
-func (p *powered) holding() (ceiling powerWish, priority int) {
+func (p *entry) holding() (ceiling wish, priority int) {
 	for _, w := range p.Wishes {
-		if w.ceiling() && (ceiling == powerWish{} || w.percent() < ceiling.percent()) {
+		if w.ceiling() && (ceiling == wish{} || w.percent() < ceiling.percent()) {
 			ceiling = w
 		}
 		priority = min(priority, w.Power)
@@ -57,7 +57,7 @@ func (p *powered) holding() (ceiling powerWish, priority int) {
 }
 
 // power returns the power in force as one number: the priority if there is one, else the ceiling, else the guarantee.
-func (p *powered) power() int {
+func (p *entry) power() int {
 	ceiling, priority := p.holding()
 	at := ceiling.percent()
 	if at == 0 {
@@ -71,36 +71,36 @@ func (p *powered) power() int {
 
 // guaranteed returns the administrator's guarantee, in per cent of one processor. A negative priority cancels it, and a
 // lower ceiling bounds it.
-func (p *powered) guaranteed() float64 {
+func (p *entry) guaranteed() float64 {
 	ceiling, priority := p.holding()
 	promised := p.Wishes[enforce.OwnerAdmin].percent()
 	switch {
 	case priority < 0:
 		return 0
-	case ceiling == powerWish{}:
+	case ceiling == wish{}:
 		return promised
 	}
 	return min(promised, ceiling.percent())
 }
 
 // reserved reports whether a reservation is in force.
-func (p *powered) reserved() bool {
+func (p *entry) reserved() bool {
 	ceiling, _ := p.holding()
-	return ceiling.SliceNS != 0 || ceiling == powerWish{} && p.Wishes[enforce.OwnerAdmin].Extra
+	return ceiling.SliceNS != 0 || ceiling == wish{} && p.Wishes[enforce.OwnerAdmin].Extra
 }
 
 // share returns the share that the group has to have. A process with a guarantee runs first, up to the ceiling. The
 // ceiling keeps it from more than was promised. Without a ceiling the weight alone enforces the guarantee.
-func (p *powered) share() cpu.Share {
+func (p *entry) share() cpu.Share {
 	ceiling, priority := p.holding()
 	s := cpu.Priority(priority)
-	if ceiling != (powerWish{}) {
+	if ceiling != (wish{}) {
 		weight := s.Weight
 		s = ceiling.share()
 		s.Weight = weight
 	}
 	switch promised := p.guaranteed(); {
-	case promised > 0 && ceiling == powerWish{}:
+	case promised > 0 && ceiling == wish{}:
 		s.Weight = p.extra.weightFor(promised)
 	case promised > 0:
 		s.Weight = cpu.MostWeight
@@ -108,40 +108,40 @@ func (p *powered) share() cpu.Share {
 	return s
 }
 
-func checkPower(req api.PowerRequest) error {
+func check(req api.PowerRequest) error {
 	most := cpu.MostPower * cpu.Online()
 	autoUse := fmt.Sprintf("netnice reserve --pid %d --rate 400mbit --cpu auto", req.PID)
 	sliceUse := sliceCommand(req.PID, 20*time.Millisecond, 5*time.Millisecond, req.Extra)
 	slotUse := fmt.Sprintf("netnice power %d 40 --slots 1ms", req.PID)
 	switch {
 	case req.AutoBytesPerSec != 0 && (req.SliceNS != 0 || req.Power != 0):
-		return badPower(autoUse, "a reservation for a rate is neither a slice nor a power")
+		return refused(autoUse, "a reservation for a rate is neither a slice nor a power")
 	case req.Extra && req.SliceNS == 0:
-		return badPower(sliceUse, "a share of the rest goes with a reservation")
+		return refused(sliceUse, "a share of the rest goes with a reservation")
 	case (req.SlotNS != 0 || req.Strict) && (req.Power <= 0 || req.Power > cpu.MostPower):
-		return badPower(slotUse, fmt.Sprintf("slots and deadlines are for a power from 1 to %d", cpu.MostPower))
+		return refused(slotUse, fmt.Sprintf("slots and deadlines are for a power from 1 to %d", cpu.MostPower))
 	case req.SlotNS != 0 && req.Strict:
-		return badPower(slotUse, "slots are kept by a quota, a deadline by the scheduler: not both")
+		return refused(slotUse, "slots are kept by a quota, a deadline by the scheduler: not both")
 	case req.SlotNS != 0 && (req.SlotNS < uint64(cpu.LeastSlot) || req.SlotNS > uint64(cpu.MostSlot)):
-		return badPower(slotUse, fmt.Sprintf("a slot lasts %s to %s", cpu.LeastSlot, cpu.MostSlot))
+		return refused(slotUse, fmt.Sprintf("a slot lasts %s to %s", cpu.LeastSlot, cpu.MostSlot))
 	case req.AutoBytesPerSec != 0:
 		return nil
 	case req.SliceNS != 0 && req.Power != 0:
-		return badPower(sliceUse, "a reservation is not a power too")
+		return refused(sliceUse, "a reservation is not a power too")
 	case req.PeriodNS != 0 && req.SliceNS == 0:
-		return badPower(sliceUse, "a reservation needs a slice")
+		return refused(sliceUse, "a reservation needs a slice")
 	case req.SliceNS == 0 && (req.Power < cpu.LeastPower || req.Power > most):
-		return badPower(fmt.Sprintf("netnice power %d %d", req.PID, max(cpu.LeastPower, min(req.Power, most))),
+		return refused(fmt.Sprintf("netnice power %d %d", req.PID, max(cpu.LeastPower, min(req.Power, most))),
 			fmt.Sprintf("a power of %d is out of range: 1 to 100 per cent of a processor, up to %d of all that are here; -255 to -1 a priority, 0 to lift it", req.Power, most))
 	case req.SliceNS != 0 && (req.PeriodNS < limit.MinPeriodNS || req.PeriodNS > limit.MaxPeriodNS):
-		return badPower(sliceUse, "a period of the processors lasts 1ms to 1s")
+		return refused(sliceUse, "a period of the processors lasts 1ms to 1s")
 	case req.SliceNS != 0 && (req.SliceNS < uint64(time.Millisecond) || req.SliceNS > req.PeriodNS*uint64(cpu.Online())):
-		return badPower(sliceUse, fmt.Sprintf("a slice lasts 1ms up to the period, on each of %d processors", cpu.Online()))
+		return refused(sliceUse, fmt.Sprintf("a slice lasts 1ms up to the period, on each of %d processors", cpu.Online()))
 	}
 	return nil
 }
 
-// badPower refuses a request; hint is a command that would be accepted.
-func badPower(hint, text string) error {
+// refused refuses a request; hint is a command that would be accepted.
+func refused(hint, text string) error {
 	return &api.Error{Code: api.CodeBadRequest, Message: text, Hint: hint}
 }

@@ -1,4 +1,4 @@
-package daemon
+package cpushare
 
 import (
 	"context"
@@ -70,18 +70,18 @@ func (e *extraSeen) follow(weight uint64, percent, ran, waited float64) {
 	e.others, e.processors = others, processors
 }
 
-// keepPowers adjusts shares of the rest while there are some. At its end it stops the keeping of slots, which needs the
+// Keep adjusts shares of the rest while there are some. At its end it stops the keeping of slots, which needs the
 // daemon.
-func (d *Daemon) keepPowers(ctx context.Context) {
-	defer d.leaveSlots()
+func (t *Table) Keep(ctx context.Context) {
+	defer t.leaveSlots()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.powers.extras:
+		case <-t.extras:
 		}
 		tick := time.NewTicker(extraTick)
-		for d.followExtras(ctx) {
+		for t.followExtras(ctx) {
 			select {
 			case <-ctx.Done():
 			case <-tick.C:
@@ -91,38 +91,38 @@ func (d *Daemon) keepPowers(ctx context.Context) {
 	}
 }
 
-func (d *Daemon) leaveSlots() {
-	d.powers.mu.Lock()
-	defer d.powers.mu.Unlock()
-	if d.powers.processors != nil {
-		_ = d.powers.processors.KeepSlots(nil) // stopping does not fail
+func (t *Table) leaveSlots() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.found != nil {
+		_ = t.found.KeepSlots(nil) // stopping does not fail
 	}
 }
 
-// hasExtra starts the adjustment of shares of the rest. The caller holds d.powers.mu.
-func (d *Daemon) hasExtra() {
+// hasExtra starts the adjustment of shares of the rest. The caller holds t.mu.
+func (t *Table) hasExtra() {
 	select {
-	case d.powers.extras <- struct{}{}:
+	case t.extras <- struct{}{}:
 	default:
 	}
 }
 
 // followExtras adjusts the shares of the rest, and reports whether there are any.
-func (d *Daemon) followExtras(ctx context.Context) (more bool) {
-	d.powers.mu.Lock()
-	defer d.powers.mu.Unlock()
+func (t *Table) followExtras(ctx context.Context) (more bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if ctx.Err() != nil {
 		return false
 	}
-	for _, p := range d.powers.list {
+	for _, p := range t.list {
 		ceiling, _ := p.holding()
 		percent := p.guaranteed()
-		if percent == 0 || ceiling != (powerWish{}) {
+		if percent == 0 || ceiling != (wish{}) {
 			continue
 		}
 		more = true
 		was, before := p.extra, p.share()
-		processors := d.powers.processors
+		processors := t.found
 		p.extra.usedNS, p.extra.waitedNS, p.extra.at = processors.Used(p.Group, was.usedNS), processors.Waited(p.Group), time.Now()
 		over := float64(p.extra.at.Sub(was.at))
 		if was.at.IsZero() || over <= 0 || p.extra.usedNS < was.usedNS || p.extra.waitedNS < was.waitedNS {
@@ -131,7 +131,7 @@ func (d *Daemon) followExtras(ctx context.Context) (more bool) {
 		p.extra.follow(before.Weight, percent, float64(p.extra.usedNS-was.usedNS)/over, float64(p.extra.waitedNS-was.waitedNS)/over)
 		if now := p.share(); now != before {
 			if err := processors.Set(ctx, p.Group, now); err != nil {
-				d.log.Debug("a share of the rest is not followed", "pid", p.PID, "err", err)
+				t.log.Debug("a share of the rest is not followed", "pid", p.PID, "err", err)
 			}
 		}
 	}

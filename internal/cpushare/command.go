@@ -1,4 +1,4 @@
-package daemon
+package cpushare
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 )
 
-// powerCommand returns the command line by which the administrator gives a process the share in want.
-func powerCommand(pid int, want powerWish) string {
+// command returns the command line by which the administrator gives a process the share in want.
+func command(pid int, want wish) string {
 	switch {
 	case want.Auto.RateBytesPerSec != 0:
 		return fmt.Sprintf("sudo netnice reserve --pid %d --rate %s --cpu auto", pid, auth.RateText(want.Auto.RateBytesPerSec))

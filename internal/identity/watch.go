@@ -1,4 +1,4 @@
-package daemon
+package identity
 
 import (
 	"fmt"
@@ -6,12 +6,10 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/netnice/netnice/internal/identity"
 )
 
-// pidWatch learns at once when a process ends, without a thread of its own.
-type pidWatch struct {
+// Watch learns at once when a process ends, without a thread of its own. The methods of a nil Watch know of no end.
+type Watch struct {
 	file *os.File
 	over atomic.Bool
 	done chan struct{}
@@ -20,9 +18,9 @@ type pidWatch struct {
 	lastName string
 }
 
-// watchPID watches the process pid that started at startNS. It calls onEnd once, from another goroutine, when the
-// process has ended.
-func watchPID(r *identity.Resolver, pid int, startNS uint64, onEnd func()) (*pidWatch, error) {
+// Watch watches the process pid that started at startNS. It calls onEnd once, from another goroutine, when the process
+// has ended.
+func (r *Resolver) Watch(pid int, startNS uint64, onEnd func()) (*Watch, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil, fmt.Errorf("watch process %d: %w", pid, err)
@@ -42,7 +40,7 @@ func watchPID(r *identity.Resolver, pid int, startNS uint64, onEnd func()) (*pid
 		file.Close()
 		return nil, fmt.Errorf("watch process %d: %w", pid, err)
 	}
-	w := &pidWatch{file: file, done: make(chan struct{})}
+	w := &Watch{file: file, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		err := conn.Read(func(fd uintptr) bool {
@@ -59,11 +57,20 @@ func watchPID(r *identity.Resolver, pid int, startNS uint64, onEnd func()) (*pid
 	return w, nil
 }
 
-// ended reports whether the process has ended. It returns false without a watch, where that is unknown.
-func (w *pidWatch) ended() bool { return w != nil && w.over.Load() }
+// HasEnded reports whether the process has ended. It returns false without a watch, where that is unknown.
+func (w *Watch) HasEnded() bool { return w != nil && w.over.Load() }
 
-// stop ends the watch.
-func (w *pidWatch) stop() {
+// LastName returns the name of the program that the process ran at its end, "" if it is not known, or if HasEnded
+// returns false.
+func (w *Watch) LastName() string {
+	if !w.HasEnded() {
+		return ""
+	}
+	return w.lastName
+}
+
+// Stop ends the watch.
+func (w *Watch) Stop() {
 	if w == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package daemon
+package cpushare
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/enforce"
-	"github.com/netnice/netnice/internal/identity"
 )
 
 // A CPU reservation can be given as the rate at which a program has to send. The CPU time that a program needs is in
@@ -69,18 +68,18 @@ func (a auto) api(short bool) *api.PowerAuto {
 }
 
 // wishFor returns a reservation of that many per cent of a processor.
-func wishFor(percent float64, a auto) powerWish {
+func wishFor(percent float64, a auto) wish {
 	c := cpu.Ceiling(max(int(math.Ceil(percent)), 1))
-	return powerWish{PeriodNS: c.PeriodNS, SliceNS: c.SliceNS, Auto: a}
+	return wish{PeriodNS: c.PeriodNS, SliceNS: c.SliceNS, Auto: a}
 }
 
-// followAuto measures the program, and corrects its reservation. The caller holds d.powers.mu.
-func (d *Daemon) followAuto(ctx context.Context, p *powered) {
+// followAuto measures the program, and corrects its reservation. The caller holds t.mu.
+func (t *Table) followAuto(ctx context.Context, p *entry) {
 	w := p.Wishes[enforce.OwnerAdmin]
 	if w.Auto == (auto{}) {
 		return
 	}
-	bytes, ok := d.sentBy(p)
+	bytes, ok := t.host.SentBytes(p.PID, p.StartNS)
 	if !ok {
 		return
 	}
@@ -97,7 +96,7 @@ func (d *Daemon) followAuto(ctx context.Context, p *powered) {
 	if !changed {
 		return
 	}
-	if most := d.leftBeside(p); next.percent() > most {
+	if most := t.leftBeside(p); next.percent() > most {
 		next = wishFor(math.Floor(most), next.Auto)
 		p.seen.short = true
 	}
@@ -106,18 +105,18 @@ func (d *Daemon) followAuto(ctx context.Context, p *powered) {
 	}
 	corrected := *p
 	corrected.Wishes[enforce.OwnerAdmin] = next
-	if _, err := d.commitPower(ctx, administrator, p, &corrected); err != nil {
-		d.log.Warn("a reservation of the processors is not corrected", "pid", p.PID, "err", err)
+	if _, err := t.commit(ctx, administrator, p, &corrected); err != nil {
+		t.log.Warn("a reservation of the processors is not corrected", "pid", p.PID, "err", err)
 		return
 	}
-	d.tellPowerSet(p, p, byMeasuring)
-	d.log.Info("reservation of the processors corrected", "pid", p.PID, "percent", next.percent(), "was", w.percent(),
+	t.tellSet(p, p, byMeasuring)
+	t.log.Info("reservation of the processors corrected", "pid", p.PID, "percent", next.percent(), "was", w.percent(),
 		"sent_bytes_per_sec", uint64(rate), "percent_per_mbit", next.Auto.PercentPerMbit)
 }
 
 // follow returns the reservation after a reading: the program sent at that rate, and used that many per cent of a
 // processor.
-func (w powerWish) follow(rate, percent float64, seen *autoSeen) (next powerWish, changed bool) {
+func (w wish) follow(rate, percent float64, seen *autoSeen) (next wish, changed bool) {
 	a := w.Auto
 	seen.short = false
 	if rate < autoLeast*float64(a.RateBytesPerSec) || percent <= 0 {
@@ -140,22 +139,4 @@ func (w powerWish) follow(rate, percent float64, seen *autoSeen) (next powerWish
 		return wishFor(want, a), true
 	}
 	return w, false
-}
-
-// sentBy returns the bytes that a process and its descendants have sent since they have a limit. It returns false if
-// they have none.
-func (d *Daemon) sentBy(p *powered) (bytes uint64, ok bool) {
-	d.mu.Lock()
-	var id uint32
-	for _, n := range d.nodes {
-		if n.res.Kind == enforce.KindTree && n.res.Key == uint64(p.PID) && identity.SameStart(n.res.StartBoottimeNS, p.StartNS) {
-			id = n.id
-		}
-	}
-	d.mu.Unlock()
-	if id == 0 {
-		return 0, false
-	}
-	now, err := d.sampler.of(id)
-	return now.nodes[id].Bytes, err == nil
 }
