@@ -128,7 +128,7 @@ func (g *cgroupTree) set(x *script, rate string) testutil.Instant {
 // The attachment moves up when a limited process moves to another cgroup, before the first connection there is set
 // up. It moves down when the limit is lifted.
 func TestEgressFollows(t *testing.T) {
-	machineAlone(t) // the test limits the host
+	t.Parallel()
 	spare := newUsers()
 	s := newStage(t)
 	before := ours(t)
@@ -166,15 +166,28 @@ func TestEgressFollows(t *testing.T) {
 	g.holds("with a limit on a user", at, 2e6, c)
 	g.must("unset", "--user", itoa(spare+25))
 	g.egressOn("that is lifted", d, g.one, true)
-	g.must("set", "--host", "--up", "500MB/s")
-	g.egressOn("with a limit on the host", d, cgroupMount(), false)
-	g.must("unset", "--host")
-	g.egressOn("that is lifted, too", d, g.one, true)
 
 	made := objectsOf(t, d.cmd.Process.Pid)
 	s.must("down")
 	<-d.ended
 	s.leaves(made, before)
+}
+
+// A limit on the host attaches the program to the root of all cgroups.
+func TestEgressFollowsHost(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEgressFollows and internal/enforce/pacing TestEgressOfOtherKinds; the host is tested here only")
+	machineAlone(t) // the test limits the host
+	s := newStage(t)
+	g := newCgroupTree(s)
+	d := s.daemon()
+	x, port := g.opener(g.one)
+	open(x)
+	g.holds("a process", g.set(x, "2MB/s"), 2e6, port)
+	g.egressOn("a process", d, g.one, false)
+	g.must("set", "--host", "--up", "500MB/s")
+	g.egressOn("with a limit on the host", d, cgroupMount(), false)
+	g.must("unset", "--host")
+	g.egressOn("that is lifted", d, g.one, true)
 }
 
 // A limit stands on a cgroup, also for the sockets that were in it before.
