@@ -10,9 +10,10 @@ import (
 	"github.com/netnice/netnice/internal/limit"
 )
 
+// The state file.
 const (
-	FileName     = "power.json" // name of the state file
-	StateVersion = 1            // newest version of it that this release can read
+	FileName     = "power.json"
+	StateVersion = 1 // newest version of it that this release can read
 )
 
 // Saved is the content of the state file: the requested shares and the places of their groups. It is written

@@ -217,7 +217,7 @@ func TestRemediesOfBadRequests(t *testing.T) {
 		"netnice reserve --pid 7 --rate 400mbit --cpu auto":         check(api.PowerRequest{PID: 7, Power: 30, AutoBytesPerSec: 1e6}),
 		"netnice reserve --pid 7 --cpu-period 20ms --cpu-slice 5ms": check(api.PowerRequest{PID: 7, SliceNS: 5e6, PeriodNS: 5e9}),
 	} {
-		require.Equal(t, want, requireCode(t, api.CodeBadRequest, err).Hint)
+		require.Equal(t, want, requireFault(t, api.CodeBadRequest, err).Hint)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestPowerCommand(t *testing.T) {
 	} {
 		require.Equal(t, want, command(7, asked))
 		err := auth.Check(auth.Actor{UID: 4242}, auth.Power, auth.Target{Subject: api.Subject{Kind: api.KindPID, ID: "7"}, Command: command(7, asked)})
-		require.Equal(t, want, requireCode(t, api.CodeDenied, err).Hint)
+		require.Equal(t, want, requireFault(t, api.CodeDenied, err).Hint)
 	}
 }
 
