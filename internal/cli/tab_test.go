@@ -94,7 +94,7 @@ func startScreen(t *testing.T, sh interactive, env []string) *screen {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	s := &screen{t: t, dir: dir, env: append(slices.Clone(env), "PATH="+bin+":"+os.Getenv("PATH"),
-		"HOME="+dir, "ZDOTDIR="+dir, "XDG_CONFIG_HOME="+dir+"/.config", "XDG_DATA_HOME="+dir+"/.local/share", "HISTFILE=/dev/null", "LC_ALL=C.UTF-8")}
+		"HOME="+dir, "ZDOTDIR="+dir, "XDG_CONFIG_HOME="+dir+"/.config", "XDG_DATA_HOME="+dir+"/.local/share", "XDG_RUNTIME_DIR="+dir, "HISTFILE=/dev/null", "LC_ALL=C.UTF-8")}
 	t.Cleanup(func() { _ = s.command("kill-server").Run() })
 	// The time limit is for a test that is killed, and cleans up nothing.
 	s.tmux("new-session", "-d", "-x", "120", "-y", "40", "-c", dir, "exec timeout --foreground 120 "+sh.command)
