@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -16,6 +17,19 @@ func toolThat(t *testing.T, code string) {
 		}
 	}
 	t.Setenv("PATH", dir)
+}
+
+// Each fault still has its place in the code.
+func TestFaultsApply(t *testing.T) {
+	for _, m := range mutations {
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", m.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), m.old); n != 1 {
+			t.Errorf("%s: the text to replace occurs %d times in %s", m.name, n, m.file)
+		}
+	}
 }
 
 // The results of tests without a fault survive a stop before the first fault is judged.

@@ -32,9 +32,9 @@ var mutations = []mutation{
 		e2e, "^TestTotal$",
 	},
 	{
-		"a user's own limit is forgotten beside the administrator's", "bpf/charge.h",
-		"nn_lower(admin->ceiling_bytes_per_sec,\n\t\t\t\t\t      user->ceiling_bytes_per_sec);",
-		"nn_lower(admin->ceiling_bytes_per_sec,\n\t\t\t\t\t      admin->ceiling_bytes_per_sec);",
+		"a user's own limit is forgotten beside the administrator's", "bpf/ceiling.h",
+		"n->limits[NN_OWNER_USER][direction].ceiling_bytes_per_sec);",
+		"n->limits[NN_OWNER_ADMIN][direction].ceiling_bytes_per_sec);",
 		e2e, "^TestUserLimitsOwnProcess$",
 	},
 	{
