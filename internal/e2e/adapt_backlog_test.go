@@ -90,7 +90,7 @@ func TestAdaptBacklog(t *testing.T) {
 				}
 			}
 			t.Logf("%d datagrams came, that were %.0f ms old at most; %d dropped", came, 1e3*longest, dropped)
-			if dropped == 0 {
+			if dropped == 0 && c.sockets > 1 { // the buffer of one socket may be full before anything has to be dropped
 				t.Error("nothing was dropped at the source")
 			}
 			if why := cpus.excuse(begin, testutil.Now()); why != "" {
