@@ -50,6 +50,9 @@ func TestLapse(t *testing.T) {
 	}, "TCP sent", "UDP received") {
 		for _, by := range testutil.Subset([]string{"bytes", "time"}, 1) {
 			for _, after := range testutil.Subset([]float64{5e5, 6e6, 0}, 1) {
+				if by == "bytes" && after != 5e5 {
+					continue // what happens at that moment does not depend on what the moment was found by
+				}
 				t.Run(fmt.Sprintf("%s, then %.0f, by %s", name, after, by), func(t *testing.T) {
 					far := elsewhere(t)
 					k := opened(t)
