@@ -81,8 +81,10 @@ func startScreen(t *testing.T, sh interactive, env []string) *screen {
 		}
 	}
 	dir := t.TempDir()
-	bin := filepath.Join(dir, "bin") // fish completes only behind programs that exist
+	bin := filepath.Join(dir, "bin")         // fish completes only behind programs that exist
+	runtime := filepath.Join(dir, "runtime") // fish wants one that is its user's alone
 	require.NoError(t, os.Mkdir(bin, 0o700))
+	require.NoError(t, os.Mkdir(runtime, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "sudo"), []byte("#!/bin/sh\nexec \"$@\"\n"), 0o700))
 	for name, text := range sh.files {
 		if !strings.HasSuffix(text, "\n") {
@@ -94,7 +96,7 @@ func startScreen(t *testing.T, sh interactive, env []string) *screen {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	s := &screen{t: t, dir: dir, env: append(slices.Clone(env), "PATH="+bin+":"+os.Getenv("PATH"),
-		"HOME="+dir, "ZDOTDIR="+dir, "XDG_CONFIG_HOME="+dir+"/.config", "XDG_DATA_HOME="+dir+"/.local/share", "XDG_RUNTIME_DIR="+dir, "HISTFILE=/dev/null", "LC_ALL=C.UTF-8")}
+		"HOME="+dir, "ZDOTDIR="+dir, "XDG_CONFIG_HOME="+dir+"/.config", "XDG_DATA_HOME="+dir+"/.local/share", "XDG_RUNTIME_DIR="+runtime, "HISTFILE=/dev/null", "LC_ALL=C.UTF-8")}
 	t.Cleanup(func() { _ = s.command("kill-server").Run() })
 	// The time limit is for a test that is killed, and cleans up nothing.
 	s.tmux("new-session", "-d", "-x", "120", "-y", "40", "-c", dir, "exec timeout --foreground 120 "+sh.command)
