@@ -3,14 +3,13 @@ package arch
 import (
 	"flag"
 	"fmt"
+	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -25,47 +24,18 @@ const (
 // imports returns which packages of the product import which, tests and what is for tests apart.
 func imports(t *testing.T) map[string]map[string]bool {
 	t.Helper()
-	root := filepath.Join("..", "..")
 	of := make(map[string]map[string]bool)
-	for _, folder := range []string{"api", "client", "cmd", "internal"} {
-		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			forTests := strings.HasSuffix(d.Name(), "test") || d.Name() == "testutil" || d.Name() == "e2e" || d.Name() == "testdata"
-			if d.IsDir() && forTests {
-				return fs.SkipDir
-			}
-			if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return nil
-			}
-			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
-			if err != nil {
-				return err
-			}
-			name, err := filepath.Rel(root, filepath.Dir(path))
-			if err != nil {
-				return err
-			}
-			name = filepath.ToSlash(name)
-			if of[name] == nil {
-				of[name] = make(map[string]bool)
-			}
-			for _, imp := range file.Imports {
-				text, err := strconv.Unquote(imp.Path.Value)
-				if err != nil {
-					return err
-				}
-				if ours, ok := strings.CutPrefix(text, module); ok && !strings.HasPrefix(ours, "internal/testutil") {
-					of[name][ours] = true
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
+	productFiles(t, parser.ImportsOnly, func(folder string, _ *token.FileSet, file *ast.File) {
+		if of[folder] == nil {
+			of[folder] = make(map[string]bool)
 		}
-	}
+		for _, imp := range file.Imports {
+			text := strings.Trim(imp.Path.Value, "\"`")
+			if ours, ok := strings.CutPrefix(text, module); ok && !strings.HasPrefix(ours, "internal/testutil") {
+				of[folder][ours] = true
+			}
+		}
+	})
 	return of
 }
 

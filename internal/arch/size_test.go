@@ -5,8 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -82,34 +80,7 @@ var exceptions = map[string]exception{
 func sizes(t *testing.T) map[string]int {
 	t.Helper()
 	found := make(map[string]int)
-	root := filepath.Join("..", "..")
-	for _, folder := range []string{"api", "client", "cmd", "internal"} {
-		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if d.IsDir() && (strings.HasSuffix(d.Name(), "test") || d.Name() == "testutil" || d.Name() == "e2e" || d.Name() == "testdata") {
-				return fs.SkipDir
-			}
-			if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "_bpfel") {
-				return nil
-			}
-			files := token.NewFileSet()
-			file, err := parser.ParseFile(files, path, nil, 0)
-			if err != nil {
-				return err
-			}
-			name, err := filepath.Rel(root, filepath.Dir(path))
-			if err != nil {
-				return err
-			}
-			measure(found, files, file, filepath.ToSlash(name))
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	productFiles(t, 0, func(folder string, files *token.FileSet, file *ast.File) { measure(found, files, file, folder) })
 	return found
 }
 

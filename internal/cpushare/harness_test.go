@@ -90,7 +90,7 @@ type harness struct {
 	t    *testing.T
 	host *memory
 	fake *cpusharetest.Processors
-	stop func() // what the end of the daemon does; the shares stay
+	stop func() // stop ends the table as the end of a daemon does; the shares stay
 }
 
 func newHarness(t *testing.T) *harness {

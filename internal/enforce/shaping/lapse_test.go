@@ -51,7 +51,7 @@ func TestLapse(t *testing.T) {
 		for _, by := range testutil.Subset([]string{"bytes", "time"}, 1) {
 			for _, after := range testutil.Subset([]float64{5e5, 6e6, 0}, 1) {
 				if by == "bytes" && after != 5e5 {
-					continue // what happens at that moment does not depend on what the moment was found by
+					continue // the ceiling that follows does not depend on the cause of the lapse
 				}
 				t.Run(fmt.Sprintf("%s, then %.0f, by %s", name, after, by), func(t *testing.T) {
 					far := elsewhere(t)
