@@ -276,7 +276,7 @@ func wasFree(how string) bool { return how == "sending" || how == "again" }
 
 // comesAndGoes says whether a program has connections that end.
 func comesAndGoes(p trafficgen.Program) bool {
-	return p.Any("life", "closes", "aborts", "crowd", "serves") || p.Any("peer", "resets")
+	return p.Any("life", "closes", "aborts", "ends", "crowd", "serves") || p.Any("peer", "resets")
 }
 
 // window measures for a second, and returns the errors. Connections that a program closed while it had only the

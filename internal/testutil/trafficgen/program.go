@@ -76,7 +76,7 @@ func hasOptionMemory(limit, sender Traits) bool {
 var senders = []dimension{
 	{"kind", slices.Concat(always("tcp", "tcp", "tcp", "mptcp", "mptcp", "udp", "udp", "udplite", "ping"), onlyIf(root, "raw"))},
 	{"family", always("4", "6", "mapped")},
-	{"life", slices.Concat(always("keeps", "keeps", "closes", "crowd", "shares"), onlyIf(stream, "aborts", "serves"))},
+	{"life", slices.Concat(always("keeps", "keeps", "closes", "ends", "crowd", "shares"), onlyIf(stream, "aborts", "serves"))},
 	{"place", slices.Concat(always("thread", "child", "late", "executed", "user_namespace"), onlyIf(root, "other_user", "moved"),
 		// A process that has left the tree before the limit is set does not belong to it.
 		onlyIf(func(l, _ Traits) bool { return l["subject"] != "pid" || l["when"] != "sending" && l["then"] != "again" }, "orphan"))},

@@ -402,6 +402,8 @@ class Sender:
                 threading.Thread(target=self.flood_ignoring_errors, args=(c,), daemon=True).start()
         if self.life in ("closes", "aborts"):
             self.opens_and_closes()
+        if self.life == "ends":
+            self.programs_that_end()
         if self.life == "crowd":
             threads = [threading.Thread(target=self.flood_ignoring_errors, args=(None, 1), daemon=True) for _ in range(12)]
             for t in threads:
@@ -443,6 +445,40 @@ class Sender:
                 except OSError:
                     pass
             time.sleep(max(begin + 1 / self.opens - time.monotonic(), 0))
+
+    def programs_that_end(self):
+        """Each sends a byte by one socket and the rest by another, and ends, after a second at the latest."""
+        while not self.said:  # this process learns what is refused, and says it, and whether it has sent
+            self.by_two_sockets()
+            time.sleep(1 / self.opens)
+        while True:
+            begin = time.monotonic()
+            pid = fork()
+            if pid == 0:
+                try:
+                    self.has_sent = True
+                    self.said.add(("sent", self.number))
+                    self.by_two_sockets()
+                finally:
+                    os._exit(0)
+            while os.waitpid(pid, os.WNOHANG) == (0, 0):
+                if time.monotonic() > begin + 1:
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.001)
+            time.sleep(max(begin + 1 / self.opens - time.monotonic(), 0))
+
+    def by_two_sockets(self):
+        sockets = [self.open(), self.open()]
+        try:
+            for s in sockets:
+                s.setblocking(False) if self.kind in DATAGRAMS else s.settimeout(1)
+                self.connect(s)
+                if s is sockets[0] and self.kind not in DATAGRAMS:
+                    s.send(b"x")
+                else:
+                    self.send_once(s)
+        except OSError:
+            pass
 
     # Where it runs.
 
