@@ -103,8 +103,9 @@ static __noinline int nn_here_judge(struct __sk_buff *skb, __u32 state,
 	};
 	__u32 event = NN_EVENT_HELD;
 
-	if (armed && s->prepaid_bytes && s->unsettled_bytes < 0) {
-		/* it was held when there was room for the callback */
+	/* The deferred chunk was reserved when there was room for the callback.
+	 * A segment without data (a reset) is no part of that chunk. */
+	if (armed && t->data && s->prepaid_bytes && s->unsettled_bytes < 0) {
 		s->unsettled_bytes += s->prepaid_bytes;
 		if (s->due_ns) /* else a part of it has left */
 			nn_held_leaves(s, &x);
@@ -136,8 +137,8 @@ static __noinline int nn_here_judge(struct __sk_buff *skb, __u32 state,
 	if (!armed)
 		return NN_EGRESS_PASS;
 	s->unsettled_bytes = 0;
-	s->due_ns = 0;
 	if (t->data) {
+		s->due_ns = 0;
 		s->flags |= NN_SOCK_UNHEARD;
 		s->limit_bytes_per_sec = x.limit;
 		s->share_bytes_per_sec = x.share;
