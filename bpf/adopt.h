@@ -293,22 +293,80 @@ static __always_inline void nn_push(struct sock_common *skc,
 		bpf_setsockopt(skc, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
 }
 
-/* A limit on the machine holds for sockets whose owner is unknown, too. Not
- * inline: its stack is not among those of the walk along the path then. */
-static __noinline struct nn_socket *nn_adopt_nobodys(struct tcp_sock *tp)
+/* The process trees that a connection was in when its program closed it. */
+static __always_inline __u32 nn_trees_left(const struct nn_socket *s,
+					   struct nn_path *path)
+{
+	__u32 n = 0;
+
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		__u32 node = s->path[i].node;
+		struct nn_node *d = nn_node_get(node, s->path[i].generation);
+
+		if (d && d->kind == NN_NODE_TREE)
+			n = nn_hop_add(path, n, node);
+	}
+	return n;
+}
+
+/* Nobody has the connection open: its program has closed it, or has not
+ * accepted it yet. The cgroup and the user are those that made the socket. The
+ * subflows of MPTCP do not have a user before 6.18. */
+static __always_inline __u32 nn_closed_path(struct nn_policy *p,
+					    struct tcp_sock *tp,
+					    const struct nn_socket *s,
+					    struct nn_who *w,
+					    struct nn_path *path)
+{
+	struct sock *sk = (struct sock *)tp;
+	struct nn_climb c = {.at = (__u64)nn_sock_cgroup(sk)};
+	__u32 uid, *node;
+
+	w->uid = BPF_CORE_READ(sk, sk_uid.val);
+	if (s && s->tgid) {
+		w->child = s->child;
+		w->start_boottime_ns = s->start_boottime_ns;
+		w->tgid = s->tgid;
+		w->uid = s->uid;
+		c.n = nn_trees_left(s, path);
+	}
+	if (c.at)
+		w->cgroup = nn_cgroup_id((struct cgroup *)c.at);
+	for (int i = 0; i < NN_CGROUP_CLIMBS; i++)
+		if (!c.at || !nn_cgroups_add(path, &c))
+			break;
+	uid = nn_user_of(w->uid, p->subordinates, 0);
+	if (!uid && bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp)
+		return c.n;
+	node = bpf_map_lookup_elem(&users, &uid);
+	return node ? nn_hop_add(path, c.n, *node) : c.n;
+}
+
+/* Limits hold for connections of no process, too: the machine's for all, those
+ * of cgroups and users for closed ones. Not inline: its stack is not among
+ * those of the walk along the path then. */
+static __noinline struct nn_socket *nn_adopt_nobodys(struct tcp_sock *tp,
+						     bool closed)
 {
 	struct nn_policy *p = nn_policy();
 	struct nn_path path = {};
 	struct nn_who nobody = {};
 	struct nn_socket *s;
+	__u32 n = 0;
 
 	if (!p)
 		return NULL;
+	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
 	nobody.epoch = p->epoch;
+	if (closed)
+		n = nn_closed_path(p, tp, s, &nobody, &path);
 	if (p->kinds & 1 << NN_NODE_HOST)
-		nn_hop_add(&path, 0, p->host_node);
-	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0,
-			       BPF_SK_STORAGE_GET_F_CREATE);
+		n = nn_hop_add(&path, n, p->host_node);
+	if (!s && !n && !nn_kinds_later(p))
+		return NULL;
+	if (!s)
+		s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0,
+				       BPF_SK_STORAGE_GET_F_CREATE);
 	if (!s)
 		return NULL;
 	nn_socket_assign(s, &nobody, &path);
@@ -316,21 +374,47 @@ static __noinline struct nn_socket *nn_adopt_nobodys(struct tcp_sock *tp)
 	return s;
 }
 
+/* The path of a connection whose process is not known. That of other ones is
+ * made where their files are. */
+static __always_inline void nn_adopt_unowned(struct sock_common *skc)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(skc);
+	struct nn_policy *p = nn_policy();
+	struct nn_socket *s;
+	bool closed;
+
+	if (!p || !tp)
+		return;
+	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
+	if (s && s->epoch == p->epoch)
+		return;
+	closed = !tp->inet_conn.icsk_inet.sk.sk_socket;
+	if (closed ? nn_kinds(p)
+		   : (!s || !s->tgid) && (p->kinds & 1 << NN_NODE_HOST ||
+					  nn_kinds_later(p)))
+		nn_adopt_nobodys(tp, closed);
+}
+
+/* Not every entry of the kernel's table is a connection. Others are armed once
+ * they are set up. */
+static __always_inline bool nn_adoptable(const struct sock_common *skc)
+{
+	return skc->skc_state != TCP_TIME_WAIT &&
+	       skc->skc_state != TCP_NEW_SYN_RECV &&
+	       skc->skc_state != TCP_CLOSE && skc->skc_state != TCP_SYN_SENT;
+}
+
 /* Under the socket's lock: arm what a limit holds for, release what none does.
  * Kernels before 6.12 cannot switch callbacks on here: there the connection
- * gets a fixed part of the limit as its pacing rate. */
-static __always_inline void nn_adopt_connection(struct sock_common *skc)
+ * gets a fixed part of the limit as its pacing rate. Not inline: its stack is
+ * not below that of nn_adopt_nobodys then. */
+static __noinline void nn_adopt_connection(struct sock_common *skc)
 {
-	struct nn_policy *p = nn_policy();
 	struct nn_socket *s;
 	struct tcp_sock *tp;
 	struct nn_transmit x = {};
 	__u32 on, want;
 
-	if (!p || skc->skc_state == TCP_TIME_WAIT ||
-	    skc->skc_state == TCP_NEW_SYN_RECV || skc->skc_state == TCP_CLOSE ||
-	    skc->skc_state == TCP_SYN_SENT) /* armed once it is set up */
-		return;
 	tp = bpf_skc_to_tcp_sock(skc);
 	if (!tp)
 		return;
@@ -341,9 +425,6 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
 	if (bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp)
 		s = nn_subflow_adopt(tp, s);
-	if ((!s || (!s->tgid && s->epoch != p->epoch)) &&
-	    (p->kinds & 1 << NN_NODE_HOST || nn_kinds_later(p)))
-		s = nn_adopt_nobodys(tp);
 	if (!s)
 		return;
 	nn_leaves_by(s, (struct sock *)tp);

@@ -56,12 +56,12 @@ static __always_inline void nn_socket_assign(struct nn_socket *s,
 	nn_linked(s);
 }
 
-/* nn_socket_nobodys tells that a node limits the socket, which can be the host
- * only, and that its owner is unknown. Such a socket is older than netnice and
- * in no process's file table. */
+/* nn_socket_nobodys tells that a node limits the socket, and that its owner is
+ * unknown: neither a process nor a cgroup. Such a socket is older than netnice
+ * and in no process's file table, though somebody has it open. */
 static __always_inline bool nn_socket_nobodys(const struct nn_socket *s)
 {
-	return !s->tgid && s->path[0].node;
+	return !s->tgid && !s->cgroup && s->path[0].node;
 }
 
 static __always_inline bool nn_socket_limited(const struct nn_socket *s)
@@ -191,7 +191,11 @@ static __always_inline void nn_subflow_follow(struct bpf_sock *sk,
 	if (!msk)
 		return;
 	from = nn_state_of((struct sock *)msk);
-	if (!from || (s->epoch == nn_epoch() && !nn_subflow_left(s, from)))
+	if (!from)
+		return;
+	/* The path of a closed MPTCP socket is older than its subflow's. */
+	if (s->epoch == nn_epoch() &&
+	    (from->epoch != s->epoch || !nn_subflow_left(s, from)))
 		return;
 	nn_subflow_assign(s, from);
 	nn_port_of(s, sk->src_port);

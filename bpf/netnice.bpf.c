@@ -346,8 +346,11 @@ int nn_adopt_connections(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *skc = ctx->sk_common;
 
-	if (skc)
-		nn_adopt_connection(skc);
+	if (!skc || !nn_adoptable(skc))
+		return 0;
+	if (skc->skc_state != TCP_LISTEN)
+		nn_adopt_unowned(skc);
+	nn_adopt_connection(skc);
 	return 0;
 }
 

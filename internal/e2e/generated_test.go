@@ -27,6 +27,7 @@ const (
 	generatedPeers = 7000 // first port of the peers, in B
 	generatedServe = 7100 // first port of the servers, in A
 	lowerAwait     = 5 * time.Second
+	drainAwait     = 20 * time.Second
 )
 
 // generatedLimit and generatedLower are the limit of a generated program and its lowered limit, in bytes/s. They are
@@ -250,8 +251,8 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 	return errors.Join(err, g.window(p, subject, around, free || wasFree(p.Limit["then"]), rate))
 }
 
-// awaitLimit waits until a limit that is set in a certain way must hold. Data of sockets that were closed before it
-// belong to no process and are not limited. The next segments of connections keep their departure time of before a
+// awaitLimit waits until a limit that is set in a certain way must hold. Data of connections that were closed before it
+// belong to no process, and only the limit of a cgroup or user holds for them. The next segments of connections keep their departure time of before a
 // limit was lowered. With hundreds of connections that time is far away.
 func (g *generated) awaitLimit(p trafficgen.Program, how string) {
 	time.Sleep(2 * settle)
@@ -259,6 +260,14 @@ func (g *generated) awaitLimit(p trafficgen.Program, how string) {
 	case !comesAndGoes(p):
 	case wasFree(how):
 		time.Sleep(700 * time.Millisecond)
+		if p.Limit["subject"] == "pid" && p.Any("peer", "dawdles", "stalls", "small") { // they take long to read it
+			eventually(drainAwait/timeoutScale, func() bool {
+				before := g.wire()
+				time.Sleep(time.Second)
+				rate, _ := g.wire().since(before)
+				return rate < 1.1*generatedLimit()
+			})
+		}
 	case how == "lower":
 		begin := time.Now()
 		eventually(lowerAwait/timeoutScale, func() bool {
