@@ -20,6 +20,9 @@
 #define IPPROTO_TCP	   6
 #define IPPROTO_UDP	   17
 #define IPPROTO_MPTCP	   262
+#define NN_IPPROTO_DCCP	   33
+#define NN_IPPROTO_SCTP	   132
+#define NN_IPPROTO_UDPLITE 136
 #define SOL_SOCKET	   1
 #define SOL_TCP		   6
 #define SO_SNDBUF	   7

@@ -54,6 +54,15 @@ static __always_inline void nn_ports_look(void)
 		seen->look = seen->look % NN_LOOKS + 1;
 }
 
+/* Was this look the present one or the one before? The last number comes before
+ * 1. */
+static __always_inline bool nn_look_recent(const struct nn_ports_seen *seen,
+					   __u8 look)
+{
+	return look == seen->look ||
+	       look == (seen->look > 1 ? seen->look - 1 : NN_LOOKS);
+}
+
 /* No limited socket has this port. */
 static __always_inline bool nn_port_free(__u32 port)
 {
@@ -66,9 +75,7 @@ static __always_inline bool nn_port_free(__u32 port)
 	 * more: without this the compiler, that does, drops the bound. */
 	asm volatile("" : "+r"(port));
 	mark = seen->in_look[port & (NN_PORTS - 1)];
-	/* the last number comes before 1 */
-	return mark != NN_PORT_MARKED && mark != seen->look &&
-	       mark != (seen->look > 1 ? seen->look - 1 : NN_LOOKS);
+	return mark != NN_PORT_MARKED && !nn_look_recent(seen, mark);
 }
 
 #endif

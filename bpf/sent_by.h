@@ -18,8 +18,6 @@
 /* SCTP and DCCP send in whichever process is interrupted: there all would be
  * looked at in vain. A file beyond these is found by follow.h. */
 #define NN_FILES_LOOKED_ASIDE 1024
-#define NN_IPPROTO_DCCP	      33
-#define NN_IPPROTO_SCTP	      132
 #define NN_CALL_URING_ENTER   426 /* on each architecture */
 #define NN_URING_ENTER_REGISTERED                                              \
 	16 /* the ring is one of the task's, which needs no descriptor */

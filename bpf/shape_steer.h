@@ -14,6 +14,7 @@
 #include "shape_for.h"
 #include "shape_lapse.h"
 #include "shape_other.h"
+#include "shape_ported.h"
 
 #define PACKET_OTHERHOST 3
 #define PACKET_LOOPBACK	 5
@@ -157,7 +158,8 @@ static __always_inline bool nn_let_in(struct __sk_buff *skb,
 				      struct nn_inflow *f, __u32 node,
 				      __u32 hop, __u64 bytes, bool dropped)
 {
-	bool udp = p->protocol == IPPROTO_UDP;
+	bool udp =
+		p->protocol == IPPROTO_UDP || p->protocol == NN_IPPROTO_UDPLITE;
 
 	if (!nn_fits(f, node, bytes, p->more && !p->fragment_offset && !udp) ||
 	    (!dropped && udp &&
@@ -186,7 +188,7 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 	if (!nn_parse(skb, &p)) {
 		if (nn_is_control(p.protocol))
 			nn_unknown_came(skb, &p, NN_UNKNOWN_CAME_KERNEL);
-		if (!nn_other_path(skb, &p, &path, false))
+		if (!nn_unusual_path(skb, &p, NULL, &path))
 			return TC_ACT_UNSPEC;
 	} else if (!nn_packet_path(skb, &p, NULL, &path)) {
 		return TC_ACT_UNSPEC;
@@ -291,7 +293,7 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 	nn_queued_left(skb);
 	q = nn_shaper();
 	known = nn_parse(skb, &p) ? nn_packet_path(skb, &p, slot, &path)
-				  : nn_other_path(skb, &p, &path, true);
+				  : nn_unusual_path(skb, &p, slot, &path);
 	bytes = nn_packet_bytes(skb, &p, ETH_HLEN, &segments);
 	if (known) {
 		dropped = path.hops[0].node & NN_KEPT_DROPPED;

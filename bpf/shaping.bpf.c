@@ -68,6 +68,7 @@ static __always_inline void nn_find_socket(struct bpf_iter_meta *meta,
 					   struct sock *sk, struct nn_socket *s)
 {
 	nn_port_of(s, sk->__sk_common.skc_num);
+	nn_ported_note(sk, s);
 	nn_place_of_socket(meta->seq, sk, s);
 }
 NN_EACH_SOCKET(find_sockets, sockets, nn_find_socket)

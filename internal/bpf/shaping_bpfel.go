@@ -270,6 +270,21 @@ type shapingNnPolicy struct {
 	Marks        uint32
 }
 
+type shapingNnPorted struct {
+	_     structs.HostLayout
+	Whose shapingNnWhose
+	Look  uint8
+	Pad   [7]uint8
+}
+
+type shapingNnPortedKey struct {
+	_        structs.HostLayout
+	Netns    uint32
+	Port     uint16
+	Protocol uint8
+	Pad      uint8
+}
+
 type shapingNnPortsSeen struct {
 	_      structs.HostLayout
 	Look   uint8
@@ -494,6 +509,7 @@ const (
 	shapingMapPeersNoted          = "peers_noted"
 	shapingMapPlaces              = "places"
 	shapingMapPolicy              = "policy"
+	shapingMapPorted              = "ported"
 	shapingMapPortsSeen           = "ports_seen"
 	shapingMapQueueRates          = "queue_rates"
 	shapingMapQueuedDevices       = "queued_devices"
@@ -627,6 +643,7 @@ type shapingMapSpecs struct {
 	PeersNoted       *ebpf.MapSpec `ebpf:"peers_noted"`
 	Places           *ebpf.MapSpec `ebpf:"places"`
 	Policy           *ebpf.MapSpec `ebpf:"policy"`
+	Ported           *ebpf.MapSpec `ebpf:"ported"`
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
 	QueueRates       *ebpf.MapSpec `ebpf:"queue_rates"`
 	QueuedDevices    *ebpf.MapSpec `ebpf:"queued_devices"`
@@ -706,6 +723,7 @@ type shapingMaps struct {
 	PeersNoted       *ebpf.Map `ebpf:"peers_noted"`
 	Places           *ebpf.Map `ebpf:"places"`
 	Policy           *ebpf.Map `ebpf:"policy"`
+	Ported           *ebpf.Map `ebpf:"ported"`
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
 	QueueRates       *ebpf.Map `ebpf:"queue_rates"`
 	QueuedDevices    *ebpf.Map `ebpf:"queued_devices"`
@@ -752,6 +770,7 @@ func (m *shapingMaps) Close() error {
 		m.PeersNoted,
 		m.Places,
 		m.Policy,
+		m.Ported,
 		m.PortsSeen,
 		m.QueueRates,
 		m.QueuedDevices,

@@ -41,7 +41,12 @@ func (g *generated) begin(p trafficgen.Program) (x *script, pid, dir string) {
 	}
 	g.peer = g.python(options{in: g.B}, trafficgen.Peer, itoa(uint16(generatedPeers)))
 	g.peer.read("ready")
-	x = g.python(o, trafficgen.Sender, string(program), string(net))
+	text := trafficgen.Sender
+	if g.receives {
+		text = trafficgen.Receiver
+	}
+	x = g.python(o, text, string(program), string(net))
+	g.program = x
 	return x, g.hear(x, "ready"), dir
 }
 
@@ -108,7 +113,11 @@ func (g *generated) pull(p trafficgen.Program) {
 		if s["family"] == "6" {
 			to = g.A6.String()
 		}
-		g.peer.tell(fmt.Sprintf("pull %s %d", to, generatedServe+i))
+		what := "pull"
+		if g.receives {
+			what = s["peer"]
+		}
+		g.peer.tell(fmt.Sprintf("%s %s %d", what, to, generatedServe+i))
 	}
 }
 

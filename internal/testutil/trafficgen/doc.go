@@ -3,15 +3,23 @@
 // that have them, the behaviour of the peers, and the kind and time of the limit. A program is a list of choices, so
 // that one that evades a limit can be made as small as possible and kept.
 //
-// sender.py and peer.py execute programs; TestGenerated in internal/e2e limits them and measures.
+// sender.py, receiver.py and peer.py execute programs; TestGenerated and TestGeneratedReceiving in internal/e2e limit
+// them and measure.
 package trafficgen
 
 import _ "embed"
 
-// Sender is the Python program that carries a Program out, behind the prelude of internal/e2e.
-//
 //go:embed sender.py
-var Sender string
+var senderText string
+
+//go:embed receiver.py
+var receiverText string
+
+// Sender and Receiver are the Python programs that carry a Program out, behind the prelude of internal/e2e.
+var (
+	Sender   = senderText + "\n\nmain(Sender)\n"
+	Receiver = senderText + receiverText + "\n\nmain(Receiver)\n"
+)
 
 // Peer is the Python program that its senders send to.
 //

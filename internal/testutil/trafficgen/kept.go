@@ -40,9 +40,10 @@ func Parse(text []byte) (p Program, err error) {
 	if p.Limit == nil {
 		p.Limit = Traits{}
 	}
+	limits, each := p.dimensions()
 	p.Limit.complete(limits)
 	for _, s := range p.Senders {
-		s.complete(senders)
+		s.complete(each)
 	}
 	if !p.valid() {
 		return p, fmt.Errorf("%v does not fit together", p)

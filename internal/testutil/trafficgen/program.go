@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// Program describes the work of one tree of processes, and its limit.
+// Program describes the work of one tree of processes, which send or receive, and its limit.
 type Program struct {
-	Seed    uint64   `json:"seed"`
-	Limit   Traits   `json:"limit"`
-	Senders []Traits `json:"senders"`
+	Seed     uint64   `json:"seed"`
+	Receives bool     `json:"receives,omitempty"` // each sender receives instead, and its peer sends
+	Limit    Traits   `json:"limit"`
+	Senders  []Traits `json:"senders"`
 }
 
 // Traits maps each dimension to its choice.
@@ -56,14 +57,18 @@ func root(l, _ Traits) bool { return l["user"] == "root" }
 func keepsOneSocket(_, s Traits) bool { return s["life"] == "keeps" || s["life"] == "shares" }
 
 // limits holds the dimensions of a program's limit.
-var limits = []dimension{
-	{"user", always("somebody", "somebody", "somebody", "root")},
-	{"subject", slices.Concat(always("pid", "cgroup"), onlyIf(func(l, _ Traits) bool { return l["user"] != "root" }, "user"))},
-	{"when", always("before", "connected", "sending")},
-	{"then", always("stays", "lower", "again")},
-	{"depth", always("0", "1", "14")},
-	{"around", always("nothing", "cgroup")},
-	{"direction", always("up", "up", "total")},
+var limits = limitsOf("up", "up", "total")
+
+func limitsOf(directions ...string) []dimension {
+	return []dimension{
+		{"user", always("somebody", "somebody", "somebody", "root")},
+		{"subject", slices.Concat(always("pid", "cgroup"), onlyIf(func(l, _ Traits) bool { return l["user"] != "root" }, "user"))},
+		{"when", always("before", "connected", "sending")},
+		{"then", always("stays", "lower", "again")},
+		{"depth", always("0", "1", "14")},
+		{"around", always("nothing", "cgroup")},
+		{"direction", always(directions...)},
+	}
 }
 
 // hasOptionMemory reports whether the kernel can note what a stream sends without a copy: that takes the memory for a
@@ -72,16 +77,21 @@ func hasOptionMemory(limit, sender Traits) bool {
 	return stream(limit, sender) && sender["option"] != "md5_full" && sender["option2"] != "md5_full"
 }
 
+// These dimensions are the same for those that send and those that receive.
+var (
+	place = dimension{"place", slices.Concat(always("thread", "child", "late", "executed", "user_namespace"), onlyIf(root, "other_user", "moved"),
+		// A process that has left the tree before the limit is set does not belong to it.
+		onlyIf(func(l, _ Traits) bool { return l["subject"] != "pid" || l["when"] != "sending" && l["then"] != "again" }, "orphan"))}
+	past   = dimension{"past", slices.Concat(always("none", "bound", "reconnected"), onlyIf(isTCP, "loopback", "listened"))}
+	handle = dimension{"handle", slices.Concat(always("own"), onlyIf(keepsOneSocket, "high", "copied", "passed", "kept"))}
+)
+
 // senders holds the dimensions of each thread or process that sends, in the order in which they are chosen.
 var senders = []dimension{
 	{"kind", slices.Concat(always("tcp", "tcp", "tcp", "mptcp", "mptcp", "udp", "udp", "udplite", "ping"), onlyIf(root, "raw"))},
 	{"family", always("4", "6", "mapped")},
 	{"life", slices.Concat(always("keeps", "keeps", "closes", "ends", "crowd", "shares"), onlyIf(stream, "aborts", "serves"))},
-	{"place", slices.Concat(always("thread", "child", "late", "executed", "user_namespace"), onlyIf(root, "other_user", "moved"),
-		// A process that has left the tree before the limit is set does not belong to it.
-		onlyIf(func(l, _ Traits) bool { return l["subject"] != "pid" || l["when"] != "sending" && l["then"] != "again" }, "orphan"))},
-	{"past", slices.Concat(always("none", "bound", "reconnected"), onlyIf(isTCP, "loopback", "listened"))},
-	{"handle", slices.Concat(always("own"), onlyIf(keepsOneSocket, "high", "copied", "passed", "kept"))},
+	place, past, handle,
 	{"option", options},
 	{"option2", options},
 	{"call", slices.Concat(always("send", "msg"), onlyIf(stream, "more", "urgent", "file", "splice"), onlyIf(hasOptionMemory, "zerocopy"), onlyIf(datagram, "sendto"), onlyIf(udp, "segments"), onlyIf(ringSends, "ring"))},
@@ -97,21 +107,35 @@ var options = slices.Concat(always("none", "sndbuf_small", "sndbuf_large", "paci
 // Most is the largest number of senders of a program.
 const Most = 4
 
-// New makes the program of a seed.
-func New(seed uint64) Program {
-	r := rand.New(rand.NewPCG(seed, 0x6e6e))
-	p := Program{Seed: seed, Limit: Traits{}}
+// New makes the program of a seed, which sends.
+func New(seed uint64) Program { return random(Program{Seed: seed}) }
+
+// NewReceiving makes the program of a seed that receives.
+func NewReceiving(seed uint64) Program { return random(Program{Seed: seed, Receives: true}) }
+
+func random(p Program) Program {
+	r := rand.New(rand.NewPCG(p.Seed, 0x6e6e))
+	limits, each := p.dimensions()
+	p.Limit = Traits{}
 	for _, d := range limits {
 		p.Limit[d.name] = d.pick(r, p.Limit, nil)
 	}
 	for range 1 + r.IntN(Most) {
 		s := Traits{}
-		for _, d := range senders {
+		for _, d := range each {
 			s[d.name] = d.pick(r, p.Limit, s)
 		}
 		p.Senders = append(p.Senders, s)
 	}
 	return p
+}
+
+// dimensions returns those of the limit of this program and those of each of its senders.
+func (p Program) dimensions() (limit, each []dimension) {
+	if p.Receives {
+		return limitsReceived, receivers
+	}
+	return limits, senders
 }
 
 func (d dimension) pick(r *rand.Rand, limit, sender Traits) string {
@@ -131,13 +155,14 @@ func (p Program) valid() bool {
 			return c.value == t[d.name] && (c.only == nil || c.only(limit, sender))
 		})
 	}
+	limits, each := p.dimensions()
 	for _, d := range limits {
 		if !fits(d, p.Limit, p.Limit, nil) {
 			return false
 		}
 	}
 	for _, s := range p.Senders {
-		for _, d := range senders {
+		for _, d := range each {
 			if !fits(d, s, p.Limit, s) {
 				return false
 			}
@@ -154,10 +179,11 @@ func (p Program) Any(name string, values ...string) bool {
 // String lists the choices that differ from the simplest program.
 func (p Program) String() string {
 	var b strings.Builder
+	limits, each := p.dimensions()
 	p.Limit.write(&b, limits)
 	for _, s := range p.Senders {
 		b.WriteString(" |")
-		s.write(&b, senders)
+		s.write(&b, each)
 	}
 	return strings.TrimSpace(b.String())
 }

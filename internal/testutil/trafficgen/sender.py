@@ -4,7 +4,7 @@
 # It says "ready PID", makes its sockets as it is told "make" and says "made", sends as it is told "go",
 # and says "refused NAME=VALUE" of what it may not do here, and "sent N" as the Nth sender's first bytes go.
 # It runs behind the prelude of internal/e2e, whose attach_filter it calls.
-import ctypes, errno, fcntl, json, mmap, os, signal, socket, struct, subprocess, sys, threading, time
+import ctypes, errno, fcntl, json, mmap, os, select, signal, socket, struct, subprocess, sys, threading, time
 
 BEHAVIOURS = ["reads", "answers", "dawdles", "stalls", "resets", "small"]
 UP_TO = 40e6  # bytes/s of each thread that sends, and
@@ -69,16 +69,22 @@ class Ring:
         return n
 
     def send(self, data, n):
-        self.sqes[:64] = struct.pack("<BBHiQQIIQQQQ", 26, 1, 0, 0, 0, data, n, 0, 0, 0, 0, 0)
+        return self.do(26, data, n)
+
+    def receive(self, room, n):
+        return self.do(27, room, n)
+
+    def do(self, what, data, n):
+        self.sqes[:64] = struct.pack("<BBHiQQIIQQQQ", what, 1, 0, 0, 0, data, n, 0, 0, 0, 0, 0)
         self.done += 1
         self.sq[self.sq_tail:self.sq_tail + 4] = struct.pack("I", self.done)
         self.call(self.ENTER, self.fd, 1, 1, 1, None, 0)
         at = self.cqes + 16 * ((self.done - 1) % self.entries)
-        sent = struct.unpack("i", self.cq[at + 8:at + 12])[0]
+        done = struct.unpack("i", self.cq[at + 8:at + 12])[0]
         self.cq[self.cq_head:self.cq_head + 4] = struct.pack("I", self.done)
-        if sent < 0:
-            raise OSError(-sent, "io_uring")
-        return sent
+        if done < 0:
+            raise OSError(-done, "io_uring")
+        return done
 
     def __del__(self):
         if hasattr(self, "fd"):
@@ -86,6 +92,10 @@ class Ring:
 
 
 class Sender:
+    @staticmethod
+    def answer():
+        """Who asks wants to know what was received."""
+
     def __init__(self, traits, net, number):
         self.__dict__.update(traits)
         self.traits, self.net, self.number = traits, net, number
@@ -107,8 +117,11 @@ class Sender:
 
     # Where to, and with what kind of socket.
 
+    def peer_port(self):
+        return self.net["port"] + BEHAVIOURS.index(self.peer)
+
     def peer_address(self):
-        port = self.net["port"] + BEHAVIOURS.index(self.peer)
+        port = self.peer_port()
         if self.kind in ("ping", "raw"):
             port = 0
         if self.family == "6":
@@ -527,7 +540,8 @@ class Sender:
             if self.socket is not None:
                 fd = self.socket.fileno()
                 os.set_inheritable(fd, True)
-            args = json.dumps({"traits": self.traits, "net": self.net, "number": self.number, "fd": fd})
+            os.set_inheritable(COUNTS, True)
+            args = json.dumps({"traits": self.traits, "net": self.net, "number": self.number, "fd": fd, "counts": COUNTS})
             subprocess.Popen([sys.executable, sys.argv[0], "--executed", args], close_fds=False)
             self.let_go()
             return
@@ -535,20 +549,23 @@ class Sender:
 
 
 ZEROS = bytes(1 << 20)
+# What was received is counted here.
+COUNTS = json.loads(sys.argv[2])["counts"] if sys.argv[1] == "--executed" else os.memfd_create("counts")
+os.truncate(COUNTS, 1 << 17)
 
 
-def main():
+def main(Kind):
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     if sys.argv[1] == "--executed":
         x = json.loads(sys.argv[2])
-        s = Sender(x["traits"], x["net"], x["number"])
+        s = Kind(x["traits"], x["net"], x["number"])
         if x["fd"] >= 0:
             s.socket = socket.socket(fileno=x["fd"])
         s.send()
     program, net = json.loads(sys.argv[1]), json.loads(sys.argv[2])
     make, go = Phase(), Phase()
     heard, made = os.pipe()
-    threads, all_ = [], [Sender(t, net, i) for i, t in enumerate(program["senders"])]
+    threads, all_ = [], [Kind(t, net, i) for i, t in enumerate(program["senders"])]
     for s in all_:
         if s.place not in ("child", "user_namespace", "other_user", "moved"):
             threads.append(s)
@@ -568,8 +585,8 @@ def main():
     sys.stdin.readline()
     go.begin()
     say("going")
+    for _ in sys.stdin:
+        Kind.answer()
     while True:
         signal.pause()
 
-
-main()

@@ -33,6 +33,7 @@ func simpler(p Program) (list []Program) {
 		c.Senders = slices.Delete(c.Senders, i, i+1)
 		add(c)
 	}
+	limits, each := p.dimensions()
 	for _, d := range limits {
 		if usual := d.choices[0].value; p.Limit[d.name] != usual {
 			c := p.clone()
@@ -41,7 +42,7 @@ func simpler(p Program) (list []Program) {
 		}
 	}
 	for i, s := range p.Senders {
-		for _, d := range senders {
+		for _, d := range each {
 			if usual := d.choices[0].value; s[d.name] != usual {
 				c := p.clone()
 				c.Senders[i][d.name] = usual

@@ -1,0 +1,25 @@
+package trafficgen
+
+import "slices"
+
+// limitsReceived holds the dimensions of the limit of a program that receives.
+var limitsReceived = limitsOf("down", "down", "total")
+
+// receivers holds the dimensions of each thread or process that receives. Its peer sends.
+var receivers = []dimension{
+	{"kind", always("tcp", "tcp", "tcp", "mptcp", "mptcp", "udp", "udp", "udplite")},
+	{"family", always("4", "6", "mapped")},
+	{"life", slices.Concat(always("keeps", "keeps", "closes", "ends", "crowd", "shares"), onlyIf(stream, "aborts", "serves"))},
+	place, past, handle,
+	{"option", receiverOptions},
+	{"option2", receiverOptions},
+	{"call", slices.Concat(always("recv", "msg"), onlyIf(stream, "discard", "splice"), onlyIf(datagram, "unconnected"), onlyIf(ringSends, "ring"))},
+	{"bytes", always("65536", "100", "1400", "9000", "1048576")},
+	{"peer", slices.Concat(always("floods", "bursts", "small"), onlyIf(stream, "converses", "stalls", "resets"))},
+}
+
+// receiverOptions holds the options that a program sets on sockets by which it receives; it sets two.
+var receiverOptions = slices.Concat(always("none", "rcvbuf_small", "rcvbuf_large", "busy_poll", "tos", "filter", "ip_options"),
+	onlyIf(stream, "nodelay", "maxseg_100", "maxseg_536", "window_clamp", "rcvlowat", "keepalive", "quickack", "fastopen"),
+	onlyIf(udp, "coalesced"),
+	onlyIf(isTCP, "md5_full"))
