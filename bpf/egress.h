@@ -11,6 +11,7 @@
 #include "mptcp.h"
 #include "packet_peer.h"
 #include "pacing.h"
+#include "port_owner.h"
 #include "sent_by.h"
 
 enum nn_egress_verdict {
@@ -164,12 +165,17 @@ static __always_inline bool nn_settle(struct nn_socket *s,
 /* nn_other_look records what a packet reveals about its socket. It returns the
  * packet's IP bytes. */
 static __noinline __u64 nn_other_look(struct __sk_buff *skb,
-				      struct nn_socket *s)
+				      struct nn_socket *s, __u32 protocol)
 {
 	__u64 bytes = nn_datagram_bytes(skb, 0);
+	struct bpf_sock *sk = skb->sk;
 
-	if (skb->sk) /* it may have got its port just now */
-		nn_port_of(s, skb->sk->src_port);
+	if (sk) { /* it may have got its port just now */
+		nn_port_of(s, sk->src_port);
+		if (nn_port_has_owner(protocol))
+			nn_port_owner_note(s, protocol, sk->src_port,
+					   nn_packet_netns(skb));
+	}
 	nn_hooked_note(skb, s);
 	nn_datagram_wanted(s, bytes);
 	return bytes;
@@ -235,7 +241,8 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 		}
 		if (!s || !nn_socket_limited(s))
 			return nn_unlimited_sent(skb, sk, s);
-		return nn_other_judge(skb, s, nn_other_look(skb, s));
+		return nn_other_judge(skb, s,
+				      nn_other_look(skb, s, sk->protocol));
 	}
 	if (users && nn_subflow_of_another(skb, s)) {
 		nn_tcp_look(skb, &t);

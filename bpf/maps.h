@@ -236,6 +236,17 @@ struct {
 	__type(value, struct nn_ports_seen);
 } ports_seen SEC(".maps");
 
+/* Owners of the ports of UDP-Lite, SCTP and DCCP, written by the datapath. An
+ * entry counts until the second look after the one that noted it. A full map
+ * evicts the least recently used port, whose traffic then is unlimited until it
+ * is noted again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct nn_port_owner_key);
+	__type(value, struct nn_port_owner);
+} port_owners SEC(".maps");
+
 /* Cgroups that no node limits, as the datapath finds them. The low half of a
  * value is the epoch of the policy and the high half is the cgroup's id, so
  * that one write stores both. If cgroups share an index, the last one

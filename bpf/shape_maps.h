@@ -98,15 +98,6 @@ struct {
 	__type(value, struct nn_whose);
 } kept SEC(".maps");
 
-/* Owners of the ports of UDP-Lite, SCTP and DCCP. An entry counts until the
- * second look after the one that noted it. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct nn_ported_key);
-	__type(value, struct nn_ported);
-} ported SEC(".maps");
-
 /* Sockets that share a port, by the address of the kernel's record of them. A
  * full map evicts the least recently used entry, which is then looked for
  * again. */

@@ -187,21 +187,6 @@ struct nn_kept {
 	__u32 netns; /* addresses may be used in several */
 };
 
-/* nn_ported is the owner of a port of UDP-Lite, SCTP or DCCP: see
- * shape_ported.h. */
-struct nn_ported_key {
-	__u32 netns; /* inode number */
-	__u16 port;
-	__u8 protocol;
-	__u8 pad;
-};
-
-struct nn_ported {
-	struct nn_whose whose;
-	__u8 look; /* number of the look that noted it */
-	__u8 pad[7];
-};
-
 /* nn_shared is the owner of traffic to sockets that share a port: see
  * shape_shared.h. */
 struct nn_shared {

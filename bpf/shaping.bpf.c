@@ -68,7 +68,10 @@ static __always_inline void nn_find_socket(struct bpf_iter_meta *meta,
 					   struct sock *sk, struct nn_socket *s)
 {
 	nn_port_of(s, sk->__sk_common.skc_num);
-	nn_ported_note(sk, s);
+	if (nn_port_has_owner(sk->sk_protocol))
+		nn_port_owner_note(
+			s, sk->sk_protocol, sk->__sk_common.skc_num,
+			BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum));
 	nn_place_of_socket(meta->seq, sk, s);
 }
 NN_EACH_SOCKET(find_sockets, sockets, nn_find_socket)

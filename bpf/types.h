@@ -593,6 +593,22 @@ struct nn_buffer_record {
 	struct nn_buffer_hop hops[NN_PATH_MAX];
 };
 
+/* nn_port_owner is the owner of a port of UDP-Lite, SCTP or DCCP: see
+ * port_owner.h. */
+struct nn_port_owner_key {
+	__u32 netns; /* inode number */
+	__u16 port;
+	__u8 protocol;
+	__u8 pad;
+};
+
+struct nn_port_owner {
+	struct nn_path path;
+	__u64 child;
+	__u8 look; /* number of the look in which it was noted */
+	__u8 pad[7];
+};
+
 #define NN_PORTS 65536
 
 /* nn_ports_seen holds, for each local port, the number of the last poll that

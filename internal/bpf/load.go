@@ -217,7 +217,7 @@ func (o *Object) take(c *ebpf.Collection) {
 	o.netniceMaps = netniceMaps{
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
 		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], StatelessSockets: m["stateless_sockets"], StatelessNoted: m["stateless_noted"], StatelessUsers: m["stateless_users"], Hooked: m["hooked"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
-		PortsSeen: m["ports_seen"], FreeCgroups: m["free_cgroups"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
+		PortsSeen: m["ports_seen"], PortOwners: m["port_owners"], FreeCgroups: m["free_cgroups"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
 		Destinations: m["destinations"], DestinationUses: m["destination_uses"], DestinationMemos: m["destination_memos"], Links: m["links"], QueuedDevices: m["queued_devices"], PeersMet: m["peers_met"], Stored: m["stored"], PeersNoted: m["peers_noted"],
 		UringSockets: m["uring_sockets"], UringsSeen: m["urings_seen"],
 		Requests: m["requests"], Answers: m["answers"], Asked: m["asked"], Askers: m["askers"], FixedRates: m["fixed_rates"],

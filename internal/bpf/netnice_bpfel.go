@@ -300,6 +300,25 @@ type netniceNnPolicy struct {
 	Marks        uint32
 }
 
+type netniceNnPortOwner struct {
+	_    structs.HostLayout
+	Path struct {
+		_    structs.HostLayout
+		Hops [8]netniceNnHop
+	}
+	Child uint64
+	Look  uint8
+	Pad   [7]uint8
+}
+
+type netniceNnPortOwnerKey struct {
+	_        structs.HostLayout
+	Netns    uint32
+	Port     uint16
+	Protocol uint8
+	Pad      uint8
+}
+
 type netniceNnPortsSeen struct {
 	_      structs.HostLayout
 	Look   uint8
@@ -538,6 +557,7 @@ const (
 	netniceMapPeersMet              = "peers_met"
 	netniceMapPeersNoted            = "peers_noted"
 	netniceMapPolicy                = "policy"
+	netniceMapPortOwners            = "port_owners"
 	netniceMapPortsSeen             = "ports_seen"
 	netniceMapQueuedDevices         = "queued_devices"
 	netniceMapRequests              = "requests"
@@ -749,6 +769,7 @@ type netniceMapSpecs struct {
 	PeersMet         *ebpf.MapSpec `ebpf:"peers_met"`
 	PeersNoted       *ebpf.MapSpec `ebpf:"peers_noted"`
 	Policy           *ebpf.MapSpec `ebpf:"policy"`
+	PortOwners       *ebpf.MapSpec `ebpf:"port_owners"`
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
 	QueuedDevices    *ebpf.MapSpec `ebpf:"queued_devices"`
 	Requests         *ebpf.MapSpec `ebpf:"requests"`
@@ -850,6 +871,7 @@ type netniceMaps struct {
 	PeersMet         *ebpf.Map `ebpf:"peers_met"`
 	PeersNoted       *ebpf.Map `ebpf:"peers_noted"`
 	Policy           *ebpf.Map `ebpf:"policy"`
+	PortOwners       *ebpf.Map `ebpf:"port_owners"`
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
 	QueuedDevices    *ebpf.Map `ebpf:"queued_devices"`
 	Requests         *ebpf.Map `ebpf:"requests"`
@@ -891,6 +913,7 @@ func (m *netniceMaps) Close() error {
 		m.PeersMet,
 		m.PeersNoted,
 		m.Policy,
+		m.PortOwners,
 		m.PortsSeen,
 		m.QueuedDevices,
 		m.Requests,

@@ -35,7 +35,7 @@ func (o *Object) shared() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		"nodes": o.Nodes, "clocks": o.Clocks, "classes": o.Classes, "sockets": o.Sockets, "tasks": o.Tasks,
 		"users": o.Users, "cgroups": o.Cgroups, "policy": o.Policy, "subordinates": o.Subordinates, "faults": o.Faults, "events": o.Events,
-		"ports_seen": o.PortsSeen, "buffers": o.Buffers, "unknown": o.Unknown, "socket_nodes": o.SocketNodes, "stateless_sockets": o.StatelessSockets, "stateless_noted": o.StatelessNoted, "stateless_users": o.StatelessUsers, "hooked": o.Hooked, "free_cgroups": o.FreeCgroups,
+		"ports_seen": o.PortsSeen, "port_owners": o.PortOwners, "buffers": o.Buffers, "unknown": o.Unknown, "socket_nodes": o.SocketNodes, "stateless_sockets": o.StatelessSockets, "stateless_noted": o.StatelessNoted, "stateless_users": o.StatelessUsers, "hooked": o.Hooked, "free_cgroups": o.FreeCgroups,
 		"destinations": o.Destinations, "destination_uses": o.DestinationUses, "destination_memos": o.DestinationMemos, "links": o.Links, "queued_devices": o.QueuedDevices, "peers_met": o.PeersMet, "stored": o.Stored,
 		"peers_noted": o.PeersNoted,
 	}

@@ -244,6 +244,25 @@ type sendingNnPolicy struct {
 	Marks        uint32
 }
 
+type sendingNnPortOwner struct {
+	_    structs.HostLayout
+	Path struct {
+		_    structs.HostLayout
+		Hops [8]sendingNnHop
+	}
+	Child uint64
+	Look  uint8
+	Pad   [7]uint8
+}
+
+type sendingNnPortOwnerKey struct {
+	_        structs.HostLayout
+	Netns    uint32
+	Port     uint16
+	Protocol uint8
+	Pad      uint8
+}
+
 type sendingNnPortsSeen struct {
 	_      structs.HostLayout
 	Look   uint8
@@ -373,6 +392,7 @@ const (
 	sendingMapPeersMet            = "peers_met"
 	sendingMapPeersNoted          = "peers_noted"
 	sendingMapPolicy              = "policy"
+	sendingMapPortOwners          = "port_owners"
 	sendingMapPortsSeen           = "ports_seen"
 	sendingMapQueuedDevices       = "queued_devices"
 	sendingMapSendDevices         = "send_devices"
@@ -476,6 +496,7 @@ type sendingMapSpecs struct {
 	PeersMet         *ebpf.MapSpec `ebpf:"peers_met"`
 	PeersNoted       *ebpf.MapSpec `ebpf:"peers_noted"`
 	Policy           *ebpf.MapSpec `ebpf:"policy"`
+	PortOwners       *ebpf.MapSpec `ebpf:"port_owners"`
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
 	QueuedDevices    *ebpf.MapSpec `ebpf:"queued_devices"`
 	SendDevices      *ebpf.MapSpec `ebpf:"send_devices"`
@@ -545,6 +566,7 @@ type sendingMaps struct {
 	PeersMet         *ebpf.Map `ebpf:"peers_met"`
 	PeersNoted       *ebpf.Map `ebpf:"peers_noted"`
 	Policy           *ebpf.Map `ebpf:"policy"`
+	PortOwners       *ebpf.Map `ebpf:"port_owners"`
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
 	QueuedDevices    *ebpf.Map `ebpf:"queued_devices"`
 	SendDevices      *ebpf.Map `ebpf:"send_devices"`
@@ -584,6 +606,7 @@ func (m *sendingMaps) Close() error {
 		m.PeersMet,
 		m.PeersNoted,
 		m.Policy,
+		m.PortOwners,
 		m.PortsSeen,
 		m.QueuedDevices,
 		m.SendDevices,

@@ -270,14 +270,15 @@ type shapingNnPolicy struct {
 	Marks        uint32
 }
 
-type shapingNnPorted struct {
+type shapingNnPortOwner struct {
 	_     structs.HostLayout
-	Whose shapingNnWhose
+	Path  shapingNnPath
+	Child uint64
 	Look  uint8
 	Pad   [7]uint8
 }
 
-type shapingNnPortedKey struct {
+type shapingNnPortOwnerKey struct {
 	_        structs.HostLayout
 	Netns    uint32
 	Port     uint16
@@ -509,7 +510,7 @@ const (
 	shapingMapPeersNoted          = "peers_noted"
 	shapingMapPlaces              = "places"
 	shapingMapPolicy              = "policy"
-	shapingMapPorted              = "ported"
+	shapingMapPortOwners          = "port_owners"
 	shapingMapPortsSeen           = "ports_seen"
 	shapingMapQueueRates          = "queue_rates"
 	shapingMapQueuedDevices       = "queued_devices"
@@ -643,7 +644,7 @@ type shapingMapSpecs struct {
 	PeersNoted       *ebpf.MapSpec `ebpf:"peers_noted"`
 	Places           *ebpf.MapSpec `ebpf:"places"`
 	Policy           *ebpf.MapSpec `ebpf:"policy"`
-	Ported           *ebpf.MapSpec `ebpf:"ported"`
+	PortOwners       *ebpf.MapSpec `ebpf:"port_owners"`
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
 	QueueRates       *ebpf.MapSpec `ebpf:"queue_rates"`
 	QueuedDevices    *ebpf.MapSpec `ebpf:"queued_devices"`
@@ -723,7 +724,7 @@ type shapingMaps struct {
 	PeersNoted       *ebpf.Map `ebpf:"peers_noted"`
 	Places           *ebpf.Map `ebpf:"places"`
 	Policy           *ebpf.Map `ebpf:"policy"`
-	Ported           *ebpf.Map `ebpf:"ported"`
+	PortOwners       *ebpf.Map `ebpf:"port_owners"`
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
 	QueueRates       *ebpf.Map `ebpf:"queue_rates"`
 	QueuedDevices    *ebpf.Map `ebpf:"queued_devices"`
@@ -770,7 +771,7 @@ func (m *shapingMaps) Close() error {
 		m.PeersNoted,
 		m.Places,
 		m.Policy,
-		m.Ported,
+		m.PortOwners,
 		m.PortsSeen,
 		m.QueueRates,
 		m.QueuedDevices,
