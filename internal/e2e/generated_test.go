@@ -221,7 +221,7 @@ func (g *generated) run(p trafficgen.Program) error {
 	g.end(p, x, dir)
 	for i := range p.Senders {
 		if !g.sent[itoa(i)] && len(g.refused) == 0 {
-			err = errors.Join(err, fmt.Errorf("sender %d sends nothing", i))
+			err = errors.Join(err, fmt.Errorf("sender %d sends nothing: %.500s", i, x.wrong.String()))
 		}
 	}
 	fine := map[string]bool{

@@ -8,14 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// all lists each choice, as Coverage names them.
-func all() (list []string) {
-	for _, dims := range [][]dimension{limits, senders} {
-		for _, d := range dims {
-			for _, c := range d.choices {
-				if t := strings.TrimSuffix(d.name, "2") + "=" + c.value; !slices.Contains(list, t) {
-					list = append(list, t)
-				}
+// kinds are the kinds of programs.
+var kinds = map[string]func(seed uint64) Program{"sending": New, "receiving": NewReceiving}
+
+// dimensions returns all those of a program.
+func dimensions(p Program) []dimension {
+	limit, each := p.dimensions()
+	return slices.Concat(limit, each)
+}
+
+// all lists each choice of a kind of program, as Coverage names them.
+func all(p Program) (list []string) {
+	for _, d := range dimensions(p) {
+		for _, c := range d.choices {
+			if t := strings.TrimSuffix(d.name, "2") + "=" + c.value; !slices.Contains(list, t) {
+				list = append(list, t)
 			}
 		}
 	}
@@ -23,37 +30,48 @@ func all() (list []string) {
 }
 
 func TestASeedIsAProgram(t *testing.T) {
-	for seed := range uint64(200) {
-		p := New(seed)
-		require.Equal(t, p, New(seed))
-		require.True(t, p.valid(), "%v", p)
-		require.NotEmpty(t, p.String())
+	for _, random := range kinds {
+		for seed := range uint64(200) {
+			p := random(seed)
+			require.Equal(t, p, random(seed))
+			require.True(t, p.valid(), "%v", p)
+			require.NotEmpty(t, p.String())
+		}
+		require.NotEqual(t, random(1).Senders, random(2).Senders)
 	}
-	require.NotEqual(t, New(1).Senders, New(2).Senders)
 }
 
 // Each choice is in one of a hundred programs at least, and each compatible pair is in some of 20,000.
 func TestCoverage(t *testing.T) {
+	for name, random := range kinds {
+		t.Run(name, func(t *testing.T) { covers(t, random) })
+	}
+}
+
+func covers(t *testing.T, random func(seed uint64) Program) {
+	t.Helper()
 	const count = 20_000
 	c := NewCoverage()
 	for seed := range uint64(count) {
-		c.Add(New(seed), nil)
+		c.Add(random(seed), nil)
 	}
 	t.Log(c)
-	for _, trait := range all() {
+	kind := random(1)
+	choices := all(kind)
+	for _, trait := range choices {
 		require.GreaterOrEqual(t, c.Traits[trait], count/100, trait)
 	}
 	// Two choices of one dimension cannot be together, nor two that `only` keeps apart.
 	fit := 0
-	for i, a := range all() {
-		for _, b := range all()[i+1:] {
+	for i, a := range choices {
+		for _, b := range choices[i+1:] {
 			x, y := a, b
 			if x > y {
 				x, y = y, x
 			}
 			if c.Pairs[[2]string{x, y}] > 0 {
 				fit++
-			} else if together(x, y) {
+			} else if together(kind, x, y) {
 				t.Errorf("%s and %s were never together", x, y)
 			}
 		}
@@ -61,9 +79,10 @@ func TestCoverage(t *testing.T) {
 	require.Equal(t, len(c.Pairs), fit)
 }
 
-// together says whether some program may have both choices: it tries each dimension with all that they may depend
-// on.
-func together(a, b string) bool {
+// together says whether some program of this kind may have both choices: it tries each dimension with all that they
+// may depend on.
+func together(p Program, a, b string) bool {
+	_, each := p.dimensions()
 	name := func(t string) string { n, _, _ := strings.Cut(t, "="); return n }
 	if name(a) == name(b) && name(a) != "option" || a == "call=zerocopy" && b == "option=md5_full" {
 		return false
@@ -72,11 +91,11 @@ func together(a, b string) bool {
 		for _, subject := range []string{"pid", "cgroup", "user"} {
 			for _, when := range []string{"before", "connected", "sending"} {
 				for _, then := range []string{"stays", "lower", "again"} {
-					for _, kind := range senders[0].choices {
-						for _, life := range senders[2].choices {
+					for _, kind := range each[0].choices {
+						for _, life := range each[2].choices {
 							limit := Traits{"user": user, "subject": subject, "when": when, "then": then}
 							sender := Traits{"kind": kind.value, "life": life.value}
-							if has(limit, sender, a) && has(limit, sender, b) {
+							if has(p, limit, sender, a) && has(p, limit, sender, b) {
 								return true
 							}
 						}
@@ -89,21 +108,19 @@ func together(a, b string) bool {
 }
 
 // has says whether one of these programs may have the choice, and whether these are compatible.
-func has(limit, sender Traits, trait string) bool {
+func has(p Program, limit, sender Traits, trait string) bool {
 	name, value, _ := strings.Cut(trait, "=")
 	fits := func(d dimension, v string) bool {
 		return slices.ContainsFunc(d.choices, func(c choice) bool { return c.value == v && (c.only == nil || c.only(limit, sender)) })
 	}
-	for _, dims := range [][]dimension{limits, senders} {
-		for _, d := range dims {
-			for _, t := range []Traits{limit, sender} {
-				if v, ok := t[d.name]; ok && (!fits(d, v) || d.name == name && v != value) {
-					return false
-				}
-			}
-			if d.name == name && !fits(d, value) {
+	for _, d := range dimensions(p) {
+		for _, t := range []Traits{limit, sender} {
+			if v, ok := t[d.name]; ok && (!fits(d, v) || d.name == name && v != value) {
 				return false
 			}
+		}
+		if d.name == name && !fits(d, value) {
+			return false
 		}
 	}
 	return true

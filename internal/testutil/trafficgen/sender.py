@@ -401,8 +401,9 @@ class Sender:
         while True:
             try:
                 self.send_until_it_fails()
-            except OSError:
-                pass
+            except OSError as e:
+                if not self.has_sent:
+                    print("sender", self.number, e, file=sys.stderr, flush=True)
             self.socket = None
             time.sleep(0.005)
 
@@ -524,8 +525,8 @@ class Sender:
         make.wait()
         try:
             self.socket = self.make()
-        except OSError:
-            pass
+        except OSError as e:
+            print("sender", self.number, e, file=sys.stderr, flush=True)
         os.write(made, b"x")
         go.wait()
         if self.place in ("late", "orphan"):
