@@ -51,8 +51,8 @@ func (g *generated) countedReceived(subject string) (bytes uint64, there bool) {
 }
 
 // awaitReceived waits until a limit that is set in a certain way must hold: what the peers were promised before has
-// come then.
-func (g *generated) awaitReceived(p trafficgen.Program, how string) {
+// come then, and what had come before it the program has read.
+func (g *generated) awaitReceived(p trafficgen.Program, how, subject string) {
 	g.t.Helper()
 	if !wasFree(how) && how != "lower" {
 		return
@@ -63,18 +63,19 @@ func (g *generated) awaitReceived(p trafficgen.Program, how string) {
 	}
 	begin := time.Now()
 	eventually(lowerAwait/timeoutScale, func() bool {
+		counted, _ := g.countedReceived(subject)
 		before, from := g.received()
 		time.Sleep(200 * time.Millisecond)
 		now, to := g.received()
-		return float64(now-before) < 1.1*limit*to.Sub(from).Seconds()
+		countedNow, _ := g.countedReceived(subject)
+		return float64(now-before) < 1.1*limit*to.Sub(from).Seconds() && now-before <= countedNow-counted
 	})
 	g.t.Logf("seed %d: %v after the limit (%s)", p.Seed, time.Since(begin).Round(time.Millisecond), how)
 }
 
 // windowReceived measures for a second, and returns the errors.
-func (g *generated) windowReceived(p trafficgen.Program, inner []string, limit float64) error {
+func (g *generated) windowReceived(p trafficgen.Program, subject string, limit float64) error {
 	g.t.Helper()
-	subject := strings.TrimPrefix(inner[0], "--") + ":" + inner[1]
 	sent, came := g.others()
 	counted, _ := g.countedReceived(subject)
 	bytes, begin := g.received()

@@ -264,7 +264,7 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 		time.Sleep(500 * time.Millisecond)
 		limited(generatedLimit())
 	}
-	g.awaitLimit(p, p.Limit["when"])
+	g.awaitLimit(p, p.Limit["when"], subject)
 	free := wasFree(p.Limit["when"])
 	err := g.window(p, subject, around, free, generatedLimit())
 	rate := generatedLimit()
@@ -277,17 +277,17 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 		time.Sleep(100 * time.Millisecond)
 		limited(rate)
 	}
-	g.awaitLimit(p, p.Limit["then"])
+	g.awaitLimit(p, p.Limit["then"], subject)
 	return errors.Join(err, g.window(p, subject, around, free || wasFree(p.Limit["then"]), rate))
 }
 
 // awaitLimit waits until a limit that is set in a certain way must hold. Data of connections that were closed before it
 // belong to no process, and only the limit of a cgroup or user holds for them. The next segments of connections keep their departure time of before a
 // limit was lowered. With hundreds of connections that time is far away.
-func (g *generated) awaitLimit(p trafficgen.Program, how string) {
+func (g *generated) awaitLimit(p trafficgen.Program, how string, subject []string) {
 	time.Sleep(2 * settle)
 	if g.receives {
-		g.awaitReceived(p, how)
+		g.awaitReceived(p, how, named(subject))
 		return
 	}
 	switch {
@@ -327,13 +327,13 @@ func comesAndGoes(p trafficgen.Program) bool {
 func (g *generated) window(p trafficgen.Program, inner, around []string, wasFree bool, limit float64) error {
 	g.t.Helper()
 	if g.receives {
-		return g.windowReceived(p, inner, limit)
+		return g.windowReceived(p, named(inner), limit)
 	}
 	other := p.Limit["around"] != "nothing" && wasFree && comesAndGoes(p)
 	if other {
 		inner, limit = around, 2*generatedLimit()
 	}
-	subject := strings.TrimPrefix(inner[0], "--") + ":" + inner[1]
+	subject := named(inner)
 	sent, came := g.others()
 	m := g.charging(subject, limit, 10)
 	sentNow, cameNow := g.others()
