@@ -102,8 +102,8 @@ func (g *generated) subjects(p trafficgen.Program, pid, dir string) (inner, arou
 	return of[p.Limit["subject"]], around
 }
 
-// named returns a subject as ls names it.
-func named(subject []string) string { return strings.TrimPrefix(subject[0], "--") + ":" + subject[1] }
+// listedAs returns a subject as ls names it.
+func listedAs(subject []string) string { return strings.TrimPrefix(subject[0], "--") + ":" + subject[1] }
 
 // pull has the peers connect to the servers of a program.
 func (g *generated) pull(p trafficgen.Program) {

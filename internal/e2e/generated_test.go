@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -287,7 +286,7 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 func (g *generated) awaitLimit(p trafficgen.Program, how string, subject []string) {
 	time.Sleep(2 * settle)
 	if g.receives {
-		g.awaitReceived(p, how, named(subject))
+		g.awaitReceived(p, how, listedAs(subject))
 		return
 	}
 	switch {
@@ -327,13 +326,13 @@ func comesAndGoes(p trafficgen.Program) bool {
 func (g *generated) window(p trafficgen.Program, inner, around []string, wasFree bool, limit float64) error {
 	g.t.Helper()
 	if g.receives {
-		return g.windowReceived(p, named(inner), limit)
+		return g.windowReceived(p, listedAs(inner), limit)
 	}
 	other := p.Limit["around"] != "nothing" && wasFree && comesAndGoes(p)
 	if other {
 		inner, limit = around, 2*generatedLimit()
 	}
-	subject := named(inner)
+	subject := listedAs(inner)
 	sent, came := g.others()
 	m := g.charging(subject, limit, 10)
 	sentNow, cameNow := g.others()
