@@ -205,8 +205,8 @@ struct {
 /* A connection whose callbacks cannot be switched on gets the part of its
  * limits that the user side has found; until then an equal part of each on its
  * path, among as many as the user side has counted. */
-static __always_inline __u64 nn_static_rate(struct nn_socket *s, __u32 loopback,
-					    __u64 cookie)
+static __noinline __u64 nn_static_rate(struct nn_socket *s, __u32 loopback,
+				       __u64 cookie)
 {
 	__u64 least = s->rate_bytes_per_sec;
 	__u64 *fixed = bpf_map_lookup_elem(&fixed_rates, &cookie);
@@ -293,25 +293,37 @@ static __always_inline void nn_push(struct sock_common *skc,
 		bpf_setsockopt(skc, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
 }
 
-/* The process trees that a connection was in when its program closed it. */
-static __always_inline __u32 nn_trees_left(const struct nn_socket *s,
-					   struct nn_path *path)
+static __always_inline bool nn_path_holds(const struct nn_path *path,
+					  __u32 node)
 {
-	__u32 n = 0;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++)
+		if (path->hops[i].node == node)
+			return true;
+	return false;
+}
 
+/* The nodes of these kinds that held for a connection when its program closed
+ * it, and still do. */
+static __always_inline __u32 nn_path_left(const struct nn_socket *s,
+					  __u32 kinds, struct nn_path *path,
+					  __u32 n)
+{
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		__u32 node = s->path[i].node;
 		struct nn_node *d = nn_node_get(node, s->path[i].generation);
 
-		if (d && d->kind == NN_NODE_TREE)
+		if (d && kinds & 1 << (d->kind & 31) &&
+		    !nn_path_holds(path, node))
 			n = nn_hop_add(path, n, node);
 	}
 	return n;
 }
 
 /* Nobody has the connection open: its program has closed it, or has not
- * accepted it yet. The cgroup and the user are those that made the socket. The
- * subflows of MPTCP do not have a user before 6.18. */
+ * accepted it yet. It keeps the nodes that hold for it. To these come the
+ * cgroup and the user that made the socket. The subflows of MPTCP do not have a
+ * user before 6.18. A start time of 0 is no process's: whoever accepts the
+ * connection makes its path anew. */
 static __always_inline __u32 nn_closed_path(struct nn_policy *p,
 					    struct tcp_sock *tp,
 					    const struct nn_socket *s,
@@ -319,27 +331,35 @@ static __always_inline __u32 nn_closed_path(struct nn_policy *p,
 					    struct nn_path *path)
 {
 	struct sock *sk = (struct sock *)tp;
-	struct nn_climb c = {.at = (__u64)nn_sock_cgroup(sk)};
+	struct cgroup *g = nn_sock_cgroup(sk);
+	struct nn_climb c = {};
 	__u32 uid, *node;
 
 	w->uid = BPF_CORE_READ(sk, sk_uid.val);
+	w->cgroup = g ? nn_cgroup_id(g) : 0;
 	if (s && s->tgid) {
 		w->child = s->child;
-		w->start_boottime_ns = s->start_boottime_ns;
 		w->tgid = s->tgid;
 		w->uid = s->uid;
-		c.n = nn_trees_left(s, path);
+		c.n = nn_path_left(s, 1 << NN_NODE_TREE, path, 0);
 	}
-	if (c.at)
-		w->cgroup = nn_cgroup_id((struct cgroup *)c.at);
-	for (int i = 0; i < NN_CGROUP_CLIMBS; i++)
-		if (!c.at || !nn_cgroups_add(path, &c))
-			break;
-	uid = nn_user_of(w->uid, p->subordinates, 0);
-	if (!uid && bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp)
-		return c.n;
-	node = bpf_map_lookup_elem(&users, &uid);
-	return node ? nn_hop_add(path, c.n, *node) : c.n;
+	if (p->kinds & 1 << NN_NODE_CGROUP) {
+		c.at = (__u64)g;
+		for (int i = 0; i < NN_CGROUP_CLIMBS; i++)
+			if (!c.at || !nn_cgroups_add(path, &c))
+				break;
+	}
+	if (p->kinds & 1 << NN_NODE_USER) {
+		uid = nn_user_of(w->uid, p->subordinates, 0);
+		node = bpf_map_lookup_elem(&users, &uid);
+		if (node && (uid || !bpf_core_field_exists(tp->is_mptcp) ||
+			     !tp->is_mptcp))
+			c.n = nn_hop_add(path, c.n, *node);
+	}
+	if (s && s->tgid)
+		c.n = nn_path_left(s, 1 << NN_NODE_CGROUP | 1 << NN_NODE_USER,
+				   path, c.n);
+	return c.n;
 }
 
 /* Limits hold for connections of no process, too: the machine's for all, those

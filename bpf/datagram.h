@@ -251,12 +251,23 @@ static __always_inline bool nn_queue_before(struct __sk_buff *skb)
  * many programs that each send one and end would else be one ahead each. */
 static __always_inline __u64 nn_datagram_due(const struct nn_transmit *x)
 {
-	__u64 alone_ns = x->wire_bytes * NN_NSEC_PER_SEC / x->limit;
-	__u64 due_ns = x->before_ns;
+	return x->newborn_ns > x->before_ns ? x->newborn_ns : x->before_ns;
+}
 
-	if (x->newborn_ns > alone_ns)
-		nn_later(&due_ns, x->newborn_ns - alone_ns);
-	return due_ns;
+/* Is a datagram too far ahead to leave? If that is because others send for the
+ * first time, too, some leave: a program that sends little would else never
+ * send more. */
+static __noinline __attribute__((unused)) bool nn_datagram_refused(
+	const struct nn_transmit *x, __u64 ahead_ns)
+{
+	__u64 due_ns = nn_datagram_due(x);
+
+	if (due_ns <= x->now_ns + ahead_ns)
+		return false;
+	if (x->before_ns > x->now_ns + ahead_ns)
+		return true;
+	return (bpf_get_prandom_u32() & 1023) * ((due_ns - x->now_ns) >> 10) >=
+	       ahead_ns;
 }
 
 /* A packet of a limited socket at the egress hook, of so many IP bytes; false =
@@ -265,7 +276,7 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 					      struct nn_socket *s, __u64 bytes)
 {
 	struct nn_policy *p = nn_policy();
-	__u64 ahead_ns = NN_DATAGRAM_AHEAD_NS, due_ns;
+	__u64 ahead_ns = NN_DATAGRAM_AHEAD_NS;
 	struct nn_transmit x = {
 		.now_ns = bpf_ktime_get_ns(),
 		.wire_bytes = bytes,
@@ -294,18 +305,17 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	nn_path_walk(s, &x, NN_ASK);
 	if (x.limit == NN_UNLIMITED)
 		return true;
-	due_ns = nn_datagram_due(&x);
 	/* a socket that has its node still to get has no class in a queue */
 	if (!x.loopback && s->path[0].node && !(s->flags & NN_SOCK_STATELESS) &&
-	    due_ns > x.now_ns + NN_QUEUE_NEEDED_NS)
+	    nn_datagram_due(&x) > x.now_ns + NN_QUEUE_NEEDED_NS)
 		nn_queue_ask(skb, s, x.now_ns);
-	if (due_ns > x.now_ns + ahead_ns) {
+	if (nn_datagram_due(&x) > x.now_ns + ahead_ns) {
 		bpf_skb_load_bytes(
 			skb, skb->protocol == bpf_htons(ETH_P_IPV6) ? 6 : 9,
 			&protocol, sizeof(protocol));
 		if (nn_is_control(protocol))
 			ahead_ns += NN_CONTROL_AHEAD_NS;
-		if (due_ns > x.now_ns + ahead_ns) {
+		if (nn_datagram_refused(&x, ahead_ns)) {
 			nn_dropped_count(s);
 			return false;
 		}

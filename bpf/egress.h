@@ -173,8 +173,7 @@ static __noinline __u64 nn_other_look(struct __sk_buff *skb,
 	if (sk) { /* it may have got its port just now */
 		nn_port_of(s, sk->src_port);
 		if (nn_port_has_owner(protocol))
-			nn_port_owner_note(s, protocol, sk->src_port,
-					   nn_packet_netns(skb));
+			nn_port_owner_sends(skb, s, protocol, sk->src_port);
 	}
 	nn_hooked_note(skb, s);
 	nn_datagram_wanted(s, bytes);

@@ -182,6 +182,11 @@ static __always_inline void nn_hop_newborn(
 					 active, rate);
 
 	paid = nn_guarantee_sooner(c, g, paid, x->now_ns);
+	if (x->apart) { /* as a datagram's, less what it takes alone */
+		__u64 alone = x->wire_bytes * NN_NSEC_PER_SEC / rate;
+
+		paid = paid > alone ? paid - alone : 0;
+	}
 	nn_later(&x->newborn_ns, paid);
 	if (x->mode == NN_RESERVE)
 		nn_later(&c->newborn_due_ns, paid);

@@ -214,8 +214,7 @@ static __always_inline bool nn_send_passes(struct nn_socket *s,
 	if (nn_send_waits(s, x->now_ns))
 		return false;
 	nn_path_walk(s, x, NN_ASK);
-	return x->limit == NN_UNLIMITED ||
-	       nn_datagram_due(x) <= x->now_ns + NN_QUEUE_NEEDED_NS;
+	return nn_datagram_due(x) <= x->now_ns + NN_QUEUE_NEEDED_NS;
 }
 
 /* A packet of a socket comes into the queue. Not static, for its stack would
@@ -241,8 +240,7 @@ static __always_inline int nn_send_classless(struct nn_socket *s,
 	}
 	s->prepaid_bytes = 0;
 	nn_path_walk(s, x, NN_ASK);
-	if (x->limit != NN_UNLIMITED &&
-	    nn_datagram_due(x) > x->now_ns + NN_DATAGRAM_AHEAD_NS) {
+	if (nn_datagram_refused(x, NN_DATAGRAM_AHEAD_NS)) {
 		nn_dropped_count(s);
 		return TC_ACT_SHOT;
 	}

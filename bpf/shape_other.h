@@ -17,8 +17,6 @@
 #define IPPROTO_GRE	   47
 #define IPPROTO_ESP	   50
 #define IPPROTO_AH	   51
-#define NN_AF_INET	   2
-#define NN_AF_INET6	   10
 #define NN_ND_FIRST	   133 /* of ICMPv6: without these nobody is reached */
 #define NN_ND_LAST	   137
 
@@ -52,12 +50,12 @@ static __noinline int nn_is_local(struct __sk_buff *skb, struct nn_packet *p)
 	to.l4_protocol = p->protocol;
 	to.tot_len = p->ip_bytes;
 	if (p->v6) {
-		to.family = NN_AF_INET6;
+		to.family = AF_INET6;
 		__builtin_memcpy(to.ipv6_src, p->source, sizeof(to.ipv6_src));
 		__builtin_memcpy(to.ipv6_dst, p->destination,
 				 sizeof(to.ipv6_dst));
 	} else {
-		to.family = NN_AF_INET;
+		to.family = AF_INET;
 		to.ipv4_src = p->source[0];
 		to.ipv4_dst = p->destination[0];
 	}

@@ -73,7 +73,8 @@ static __always_inline void nn_place_of_socket(struct seq_file *seq,
 
 	/* closed by its program, or not open yet and not limited by itself */
 	if (!sk->sk_socket || (state == TCP_CLOSE && !s->own.node &&
-			       sk->sk_protocol != IPPROTO_UDP))
+			       sk->sk_protocol != IPPROTO_UDP &&
+			       !nn_port_has_owner(sk->sk_protocol)))
 		return;
 	if (nn_inbound_limits(s->path))
 		nn_place_found(

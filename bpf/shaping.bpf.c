@@ -69,9 +69,7 @@ static __always_inline void nn_find_socket(struct bpf_iter_meta *meta,
 {
 	nn_port_of(s, sk->__sk_common.skc_num);
 	if (nn_port_has_owner(sk->sk_protocol))
-		nn_port_owner_note(
-			s, sk->sk_protocol, sk->__sk_common.skc_num,
-			BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum));
+		nn_port_owner_open(sk, s);
 	nn_place_of_socket(meta->seq, sk, s);
 }
 NN_EACH_SOCKET(find_sockets, sockets, nn_find_socket)
@@ -149,7 +147,11 @@ int nn_bound6(struct bpf_sock *ctx)
 SEC("fexit/udp_lib_get_port")
 int BPF_PROG(nn_bound_fexit, struct sock *sk)
 {
-	nn_port_of(nn_socket_used(sk), sk->__sk_common.skc_num);
+	struct nn_socket *s = nn_socket_used(sk);
+
+	nn_port_of(s, sk->__sk_common.skc_num);
+	if (s && nn_port_has_owner(sk->sk_protocol))
+		nn_port_owner_open(sk, s);
 	return 0;
 }
 

@@ -599,7 +599,8 @@ struct nn_port_owner_key {
 	__u32 netns; /* inode number */
 	__u16 port;
 	__u8 protocol;
-	__u8 pad;
+	__u8 v6;
+	__u32 address[4]; /* IPv4: the first; all 0 = any */
 };
 
 struct nn_port_owner {

@@ -260,7 +260,8 @@ type sendingNnPortOwnerKey struct {
 	Netns    uint32
 	Port     uint16
 	Protocol uint8
-	Pad      uint8
+	V6       uint8
+	Address  [4]uint32
 }
 
 type sendingNnPortsSeen struct {

@@ -283,7 +283,8 @@ type shapingNnPortOwnerKey struct {
 	Netns    uint32
 	Port     uint16
 	Protocol uint8
-	Pad      uint8
+	V6       uint8
+	Address  [4]uint32
 }
 
 type shapingNnPortsSeen struct {
