@@ -103,7 +103,9 @@ func (g *generated) subjects(p trafficgen.Program, pid, dir string) (inner, arou
 }
 
 // listedAs returns a subject as ls names it.
-func listedAs(subject []string) string { return strings.TrimPrefix(subject[0], "--") + ":" + subject[1] }
+func listedAs(subject []string) string {
+	return strings.TrimPrefix(subject[0], "--") + ":" + subject[1]
+}
 
 // pull has the peers connect to the servers of a program.
 func (g *generated) pull(p trafficgen.Program) {
