@@ -38,22 +38,23 @@ func generatedLower() float64 { return 1e6 / float64(timeoutScale) }
 // A program sends no more than its limit lets through, whatever it does with the network. Its charge equals the
 // bytes that left. A program without a limit sends as if the other one did not exist.
 func TestGenerated(t *testing.T) { // not parallel to other tests: its floods take both processors
-	newGenerated(t, false).seeds(trafficgen.New)
+	newGenerated(t, false).seeds(3, trafficgen.New)
 }
 
 // A program receives no more than its limit lets through, whatever it does with the network, and all that it receives
 // is counted. A program without a limit receives as if the other one did not exist.
 func TestGeneratedReceiving(t *testing.T) { // not parallel to other tests either
-	newGenerated(t, true).seeds(trafficgen.NewReceiving)
+	newGenerated(t, true).seeds(2, trafficgen.NewReceiving)
 }
 
-// seeds judges the programs of several seeds.
-func (g *generated) seeds(random func(seed uint64) trafficgen.Program) {
+// seeds judges the programs of several seeds: count of them, or more in make test-all, or those that the environment
+// names.
+func (g *generated) seeds(count uint64, random func(seed uint64) trafficgen.Program) {
 	t := g.t
 	t.Helper()
-	first, count, tries := uint64(1), uint64(5), 10
+	first, tries := uint64(1), 10
 	if testutil.All() {
-		count, tries = 40, 40
+		count, tries = 8*count, 40
 	}
 	if text := os.Getenv(seedsVariable); text != "" {
 		if _, err := fmt.Sscanf(text, "%d:%d", &first, &count); err != nil {
