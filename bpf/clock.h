@@ -246,8 +246,9 @@ static __always_inline __u64 nn_class_sent_ns(const struct nn_clock *c,
 	return nn_class_paid_ns(c, &sent, weight, rate);
 }
 
-/* A lowered rate applies to chunks that are sent from now on. Bytes that have
- * left already are paid in the time that the former rate promised. The first
+/* A lowered rate applies to chunks that are sent from now on, deferred ones
+ * included. Bytes that have left already are paid in the time that the former
+ * rate promised. The first
  * class that is charged after the change stands for all classes. Chunks whose
  * departure was promised at the former rate still count at it. */
 static __always_inline void nn_clock_rate(struct nn_clock *c,
@@ -255,8 +256,9 @@ static __always_inline void nn_clock_rate(struct nn_clock *c,
 					  __u32 weight, __u64 rate)
 {
 	if (c->rate && rate < c->rate) {
-		__u64 then = nn_class_paid_ns(c, k, weight, c->rate);
-		__u64 now = nn_class_paid_ns(c, k, weight, rate);
+		__u64 then =
+			nn_class_sent_ns(c, k, weight, c->rate, NN_BYTES_MAX);
+		__u64 now = nn_class_sent_ns(c, k, weight, rate, NN_BYTES_MAX);
 
 		c->time_ns -= now - then;
 		c->former_rate = c->rate;

@@ -79,6 +79,29 @@ static __always_inline bool nn_closed(const struct bpf_sock_ops *ctx,
 	       !tp->inet_conn.icsk_inet.sk.sk_socket;
 }
 
+/* Lowering a limit by more than this moves departure times no further. */
+#define NN_LOWERED_MAX (1U << 16)
+
+/* nn_held_later moves the departure time of a deferred chunk if a limit on its
+ * path has been lowered since it was deferred: what is reserved takes longer
+ * then. Else hundreds of connections would keep their times of before, which
+ * are seconds away, and so the former rate. */
+static __always_inline void nn_held_later(struct nn_socket *s,
+					  struct nn_transmit *x)
+{
+	__u64 times;
+
+	if (x->limit >= s->limit_bytes_per_sec || !x->limit ||
+	    s->limit_bytes_per_sec >> 48)
+		return;
+	times = (s->limit_bytes_per_sec << 8) / x->limit;
+	if (times > NN_LOWERED_MAX << 8)
+		times = NN_LOWERED_MAX << 8;
+	s->limit_bytes_per_sec = x->limit;
+	if (s->due_ns > x->now_ns)
+		s->due_ns = x->now_ns + ((s->due_ns - x->now_ns) * times >> 8);
+}
+
 /* TCP tries to transmit a deferred chunk: nn_held_waits tells whether the chunk
  * still has to wait. */
 static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
@@ -89,6 +112,7 @@ static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 	__u64 turn, ahead = NN_IDLE_NS;
 
 	nn_path_walk(s, x, NN_ASK);
+	nn_held_later(s, x);
 	if (s->flags & NN_SOCK_NEWBORN && x->newborn_ns) {
 		/* look again: others may have come since it was deferred */
 		if (x->before_ns <= x->now_ns + NN_IDLE_NS)
@@ -120,6 +144,7 @@ static __always_inline void nn_held_sooner(struct nn_socket *s,
 	__u64 own;
 
 	nn_path_walk(s, x, NN_ASK);
+	nn_held_later(s, x);
 	own = s->prepaid_bytes * NN_NSEC_PER_SEC / x->limit;
 	if (!x->before_ns) /* no limit holds any more */
 		s->due_ns = x->now_ns;

@@ -245,8 +245,11 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 					: NN_MEAN_WINDOW);
 		k->mean_bytes = *mean;
 	}
-	if (!x->apart) /* a separate class gets no departure time */
-		nn_later(&c->depart_ns, paid);
+	/* a separate class gets no departure time, nor does what can wait or
+	 * what never waits */
+	if (!x->apart && x->mode == NN_CHARGE && !x->empty)
+		nn_later(&c->depart_ns,
+			 nn_least(paid, x->now_ns + NN_TIMER_MAX_NS));
 	return paid;
 }
 

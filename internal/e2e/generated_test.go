@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -219,8 +220,10 @@ func (g *generated) run(p trafficgen.Program) error {
 	x, pid, dir := g.begin(p)
 	err := g.limit(p, x, pid, dir)
 	g.end(p, x, dir)
-	for i := range p.Senders {
-		if !g.sent[itoa(i)] && len(g.refused) == 0 {
+	for i, s := range p.Senders {
+		// Of a flood of datagrams that is dropped, none may come while a socket is open for some milliseconds.
+		dropped := p.Receives && strings.HasPrefix(s["kind"], "udp") && (s["life"] == "closes" || s["life"] == "ends")
+		if !g.sent[itoa(i)] && len(g.refused) == 0 && !dropped {
 			err = errors.Join(err, fmt.Errorf("sender %d sends nothing: %.500s", i, x.wrong.String()))
 		}
 	}
