@@ -62,7 +62,7 @@ func (g *generated) awaitReceived(p trafficgen.Program, how, subject string) {
 		limit = generatedLower()
 	}
 	begin := time.Now()
-	eventually(lowerAwait/timeoutScale, func() bool {
+	eventually(receivedAwait/timeoutScale, func() bool {
 		counted, _ := g.countedReceived(subject)
 		before, from := g.received()
 		time.Sleep(200 * time.Millisecond)

@@ -27,7 +27,8 @@ const (
 const (
 	generatedPeers = 7000 // first port of the peers, in B
 	generatedServe = 7100 // first port of the servers, in A
-	lowerAwait     = 5 * time.Second
+	lowerAwait     = 2 * time.Second
+	receivedAwait  = 5 * time.Second
 	drainAwait     = 20 * time.Second
 )
 
@@ -285,8 +286,8 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 }
 
 // awaitLimit waits until a limit that is set in a certain way must hold. Data of connections that were closed before it
-// belong to no process, and only the limit of a cgroup or user holds for them. The next segments of connections keep their departure time of before a
-// limit was lowered. With hundreds of connections that time is far away.
+// belong to no process, and only the limit of a cgroup or user holds for them. The next segments of connections keep their
+// departure time of before a limit was lowered.
 func (g *generated) awaitLimit(p trafficgen.Program, how string, subject []string) {
 	time.Sleep(2 * settle)
 	if g.receives {
@@ -305,15 +306,8 @@ func (g *generated) awaitLimit(p trafficgen.Program, how string, subject []strin
 				return rate < 1.1*generatedLimit()
 			})
 		}
-	case how == "lower":
-		begin := time.Now()
-		eventually(lowerAwait/timeoutScale, func() bool {
-			before := g.wire()
-			time.Sleep(200 * time.Millisecond)
-			rate, _ := g.wire().since(before)
-			return rate < 1.1*generatedLower()
-		})
-		g.t.Logf("seed %d: %v after it was lowered", p.Seed, time.Since(begin).Round(time.Millisecond))
+	case how == "lower": // a connection's timer may have been set two seconds ahead
+		time.Sleep(lowerAwait)
 	}
 }
 

@@ -13,7 +13,7 @@ var receivers = []dimension{
 	place, past, handle,
 	{"option", receiverOptions},
 	{"option2", receiverOptions},
-	{"call", slices.Concat(always("recv", "msg"), onlyIf(stream, "discard", "splice"), onlyIf(datagram, "unconnected"), onlyIf(ringSends, "ring"))},
+	{"call", slices.Concat(always("recv", "msg"), onlyIf(stream, "discard", "splice", "ring"), onlyIf(datagram, "unconnected"))},
 	{"bytes", always("65536", "100", "1400", "9000", "1048576")},
 	{"peer", slices.Concat(always("floods", "bursts", "small"), onlyIf(stream, "converses", "stalls", "resets"))},
 }
