@@ -54,7 +54,7 @@ func (g *generated) countedReceived(subject string) (bytes uint64, there bool) {
 // come then, and what had come before it the program has read.
 func (g *generated) awaitReceived(p trafficgen.Program, how, subject string) {
 	g.t.Helper()
-	if !wasFree(how) && how != "lower" {
+	if how == "before" || how == "stays" {
 		return
 	}
 	limit := generatedLimit()
