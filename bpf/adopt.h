@@ -319,11 +319,10 @@ static __always_inline __u32 nn_path_left(const struct nn_socket *s,
 	return n;
 }
 
-/* Nobody has the connection open: its program has closed it, or has not
- * accepted it yet. It keeps the nodes that hold for it. To these come the
- * cgroup and the user that made the socket. The subflows of MPTCP do not have a
- * user before 6.18. A start time of 0 is no process's: whoever accepts the
- * connection makes its path anew. */
+/* Nobody has the connection open. It keeps the nodes that hold for it. To these
+ * come the cgroup and the user that made the socket. The subflows of MPTCP do
+ * not have a user before 6.18. A start time of 0 is no process's: whoever
+ * accepts the connection makes its path anew. */
 static __always_inline __u32 nn_closed_path(struct nn_policy *p,
 					    struct tcp_sock *tp,
 					    const struct nn_socket *s,
@@ -394,6 +393,18 @@ static __noinline struct nn_socket *nn_adopt_nobodys(struct tcp_sock *tp,
 	return s;
 }
 
+/* Has its program closed the connection? One that is not accepted yet has no
+ * file either. A closed MPTCP socket's subflow stays established. */
+static __always_inline bool nn_left_behind(const struct sock_common *skc,
+					   struct tcp_sock *tp)
+{
+	if (tp->inet_conn.icsk_inet.sk.sk_socket)
+		return false;
+	return (skc->skc_state != TCP_ESTABLISHED &&
+		skc->skc_state != TCP_CLOSE_WAIT) ||
+	       (bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp);
+}
+
 /* The path of a connection whose process is not known. That of other ones is
  * made where their files are. */
 static __always_inline void nn_adopt_unowned(struct sock_common *skc)
@@ -408,7 +419,7 @@ static __always_inline void nn_adopt_unowned(struct sock_common *skc)
 	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
 	if (s && s->epoch == p->epoch)
 		return;
-	closed = !tp->inet_conn.icsk_inet.sk.sk_socket;
+	closed = nn_left_behind(skc, tp);
 	if (closed ? nn_kinds(p)
 		   : (!s || !s->tgid) && (p->kinds & 1 << NN_NODE_HOST ||
 					  nn_kinds_later(p)))

@@ -254,22 +254,6 @@ static __always_inline __u64 nn_datagram_due(const struct nn_transmit *x)
 	return x->newborn_ns > x->before_ns ? x->newborn_ns : x->before_ns;
 }
 
-/* Is a datagram too far ahead to leave? If that is because others send for the
- * first time, too, some leave: a program that sends little would else never
- * send more. */
-static __noinline __attribute__((unused)) bool nn_datagram_refused(
-	const struct nn_transmit *x, __u64 ahead_ns)
-{
-	__u64 due_ns = nn_datagram_due(x);
-
-	if (due_ns <= x->now_ns + ahead_ns)
-		return false;
-	if (x->before_ns > x->now_ns + ahead_ns)
-		return true;
-	return (bpf_get_prandom_u32() & 1023) * ((due_ns - x->now_ns) >> 10) >=
-	       ahead_ns;
-}
-
 /* A packet of a limited socket at the egress hook, of so many IP bytes; false =
  * drop it. */
 static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
@@ -315,7 +299,7 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 			&protocol, sizeof(protocol));
 		if (nn_is_control(protocol))
 			ahead_ns += NN_CONTROL_AHEAD_NS;
-		if (nn_datagram_refused(&x, ahead_ns)) {
+		if (nn_datagram_due(&x) > x.now_ns + ahead_ns) {
 			nn_dropped_count(s);
 			return false;
 		}

@@ -121,6 +121,7 @@ static __noinline int nn_here_judge(struct __sk_buff *skb, __u32 state,
 			s->unsettled_bytes += t->wire_bytes;
 			s->due_ns = x.before_ns - NN_IDLE_NS / 2;
 			s->held_ns = x.now_ns;
+			s->limit_bytes_per_sec = x.limit;
 			s->ahead_ns = NN_HOLD_NS;
 			nn_held_count(s);
 			bpf_ringbuf_output(&events, &event, sizeof(event), 0);
@@ -172,7 +173,8 @@ static __noinline __u64 nn_other_look(struct __sk_buff *skb,
 
 	if (sk) { /* it may have got its port just now */
 		nn_port_of(s, sk->src_port);
-		if (nn_port_has_owner(protocol))
+		if (nn_port_has_owner(protocol) &&
+		    skb->ifindex != LOOPBACK_IFINDEX)
 			nn_port_owner_sends(skb, s, protocol, sk->src_port);
 	}
 	nn_hooked_note(skb, s);

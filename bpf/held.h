@@ -81,6 +81,8 @@ static __always_inline bool nn_closed(const struct bpf_sock_ops *ctx,
 
 /* Lowering a limit by more than this moves departure times no further. */
 #define NN_LOWERED_MAX (1U << 16)
+/* A chunk that waits longer than this keeps its departure time. */
+#define NN_LOWERED_WAIT_NS (1ULL << 39)
 
 /* nn_held_later moves the departure time of a deferred chunk if a limit on its
  * path has been lowered since it was deferred: what is reserved takes longer
@@ -89,7 +91,7 @@ static __always_inline bool nn_closed(const struct bpf_sock_ops *ctx,
 static __always_inline void nn_held_later(struct nn_socket *s,
 					  struct nn_transmit *x)
 {
-	__u64 times;
+	__u64 times, wait;
 
 	if (x->limit >= s->limit_bytes_per_sec || !x->limit ||
 	    s->limit_bytes_per_sec >> 48)
@@ -98,8 +100,11 @@ static __always_inline void nn_held_later(struct nn_socket *s,
 	if (times > NN_LOWERED_MAX << 8)
 		times = NN_LOWERED_MAX << 8;
 	s->limit_bytes_per_sec = x->limit;
-	if (s->due_ns > x->now_ns)
-		s->due_ns = x->now_ns + ((s->due_ns - x->now_ns) * times >> 8);
+	if (s->due_ns <= x->now_ns)
+		return;
+	wait = s->due_ns - x->now_ns;
+	if (wait < NN_LOWERED_WAIT_NS)
+		s->due_ns = x->now_ns + (wait * times >> 8);
 }
 
 /* TCP tries to transmit a deferred chunk: nn_held_waits tells whether the chunk
@@ -118,6 +123,7 @@ static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 		if (x->before_ns <= x->now_ns + NN_IDLE_NS)
 			return false;
 		s->due_ns = x->before_ns;
+		s->limit_bytes_per_sec = x->limit;
 		return true;
 	}
 	/* A chunk whose departure time has come may leave ahead of its pay, as
@@ -137,19 +143,25 @@ static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 }
 
 /* nn_held_sooner stores a sooner departure time of a deferred chunk if a limit
- * on its path has been raised or lifted meanwhile. */
+ * on its path has been raised or lifted meanwhile. The lowest limit may be
+ * another than the one that the chunk waits for, so it is never due before the
+ * bytes that have left are paid. */
 static __always_inline void nn_held_sooner(struct nn_socket *s,
 					   struct nn_transmit *x)
 {
-	__u64 own;
+	__u64 own, due;
 
 	nn_path_walk(s, x, NN_ASK);
 	nn_held_later(s, x);
 	own = s->prepaid_bytes * NN_NSEC_PER_SEC / x->limit;
+	due = x->before_ns > own ? x->before_ns - own : 0;
+	nn_later(&due, x->unheld_ns);
 	if (!x->before_ns) /* no limit holds any more */
-		s->due_ns = x->now_ns;
-	else if (x->before_ns > own && x->before_ns - own < s->due_ns)
-		s->due_ns = x->before_ns - own;
+		due = x->now_ns;
+	if (due >= s->due_ns)
+		return;
+	s->due_ns = due;
+	s->limit_bytes_per_sec = x->limit;
 }
 
 /* A deferred chunk leaves, or the first part of it: TCP tries with one segment.

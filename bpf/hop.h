@@ -217,8 +217,10 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 
 	/* This is the socket's first chunk since the limit was lowered: its
 	 * departure was promised at a higher limit than the clock's rate. */
-	if (x->mode == NN_RESERVE)
-		cost = x->wire_bytes; /* it can wait, so nothing is promised */
+	if (x->mode == NN_RESERVE || x->apart == NN_APART_DATAGRAMS ||
+	    (x->empty && !x->apart))
+		cost = x->wire_bytes; /* nothing is promised: it can wait, or
+				       * never waits */
 	else if (cost == x->wire_bytes && x->promised > rate >> 10 &&
 		 nn_clock_settles(c, x->now_ns))
 		cost = cost * (rate >> 10) / x->promised;

@@ -56,12 +56,12 @@ static __always_inline void nn_socket_assign(struct nn_socket *s,
 	nn_linked(s);
 }
 
-/* nn_socket_nobodys tells that a node limits the socket, and that its owner is
- * unknown: neither a process nor a cgroup. Such a socket is older than netnice
- * and in no process's file table, though somebody has it open. */
+/* nn_socket_nobodys tells that a node limits the socket, and that no process is
+ * known to own it. Such a socket is older than netnice: either in no process's
+ * file table, and limited by the host only, or closed by its program. */
 static __always_inline bool nn_socket_nobodys(const struct nn_socket *s)
 {
-	return !s->tgid && !s->cgroup && s->path[0].node;
+	return !s->tgid && s->path[0].node;
 }
 
 static __always_inline bool nn_socket_limited(const struct nn_socket *s)

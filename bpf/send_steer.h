@@ -240,7 +240,7 @@ static __always_inline int nn_send_classless(struct nn_socket *s,
 	}
 	s->prepaid_bytes = 0;
 	nn_path_walk(s, x, NN_ASK);
-	if (nn_datagram_refused(x, NN_DATAGRAM_AHEAD_NS)) {
+	if (nn_datagram_due(x) > x->now_ns + NN_DATAGRAM_AHEAD_NS) {
 		nn_dropped_count(s);
 		return TC_ACT_SHOT;
 	}
