@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -308,4 +309,13 @@ func TestAdaptSubject(t *testing.T) {
 	require.Equal(t, "to:2001:db8::7/udp", a.subject().String())
 	a.TCP = true
 	require.Equal(t, "to:2001:db8::7", a.subject().String())
+}
+
+// The rate of one host's path bounds no guarantee of a program, which sends elsewhere, too.
+func TestAdaptBoundsNoGuarantee(t *testing.T) {
+	h, _, _ := adaptHarness(t)
+	_, err := h.adapt(root, api.AdaptRequest{Host: "192.0.2.7"})
+	require.NoError(t, err)
+	least := uint64(50e6)
+	h.mustSet(root, "pid:"+strconv.Itoa(sleeper(t).Process.Pid), api.Wish{MinBytesPerSec: &least})
 }

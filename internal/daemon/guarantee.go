@@ -160,7 +160,7 @@ func (d *Daemon) admit(n *node, way enforce.Direction) error {
 		rate := limit.limitOn(way)
 		most, taken := mostGuaranteed(rate), all.in(limit, n)
 		left := most - min(most, taken)
-		if want <= left {
+		if want <= left || limit.backlog != 0 { // the rate of a path is one for what goes there
 			continue
 		}
 		what := "a guarantee"
