@@ -61,7 +61,7 @@ test-all: deps-test $(TESTSUM) build ## all tests; those without root also under
 	@mkdir -p $(RESULTS) && rm -rf $(RESULTS)/failures
 	$(SUM) --jsonfile $(RESULTS)/all.json \
 		$(if $(TWICE),--rerun-fails=1 --rerun-fails-max-failures=16 --rerun-fails-run-root-test --rerun-fails-report=$(TWICE)) \
-		--packages ./... -- -count=1 -timeout 45m -p 1 -parallel 4; code=$$?; \
+		--packages ./... -- -count=1 -timeout 45m -p 1 -parallel 6; code=$$?; \
 	$(REPORT) -strict $(RESULTS)/all.json && exit $$code
 	CGO_ENABLED=1 NETNICE_TEST_STAGE=quick $(GO) test -race -count=1 $(PURE)
 
