@@ -139,7 +139,7 @@ func (s *Sending) Attached() map[string]bool {
 // SendingPurposes returns for each hook what it is for, in words for people.
 func SendingPurposes() map[string]string {
 	return map[string]string{
-		"send_out":    "finds what is limited among what is sent and is no TCP",
+		"send_out":    "finds what is limited among non-TCP egress",
 		"send_back":   "sends it on when its turn has come",
 		sendShortHook: "whether a buffer that was made small is too small",
 	}

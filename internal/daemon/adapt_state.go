@@ -63,9 +63,9 @@ func (d *Daemon) noteMayBeMet() {
 	}
 }
 
-// adoptAdapts follows the hosts and areas of an earlier daemon. The file of the limits says which hosts nobody has
+// takeOverAdapts follows the hosts and areas of an earlier daemon. The file of the limits says which hosts nobody has
 // named. If an earlier release has written that file, adapt.json says so.
-func (d *Daemon) adoptAdapts(limitsSayMet bool) error {
+func (d *Daemon) takeOverAdapts(limitsSayMet bool) error {
 	var s adaptState
 	found, err := d.readBeside(d.adaptPath(), adaptStateVersion, &s)
 	if !found {

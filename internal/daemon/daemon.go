@@ -287,7 +287,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	}
 	d.readSubordinates()
 	d.admins.Store(d.adminGroup(ctx))
-	if err := errors.Join(kernel.SetAdminGroup(d.admins.Load()), d.adoptSystem(), d.adopt(ctx, saved), d.cpuShares.Adopt(ctx), d.adoptAdapts(saved == nil || saved.Version >= metVersion)); err != nil {
+	if err := errors.Join(kernel.SetAdminGroup(d.admins.Load()), d.takeOverSystem(), d.takeOver(ctx, saved), d.cpuShares.Adopt(ctx), d.takeOverAdapts(saved == nil || saved.Version >= metVersion)); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
 	}

@@ -274,7 +274,7 @@ func (d *Daemon) setDestined(n *node, key uint64, w *wanted) *node {
 	if r.owner() == enforce.OwnerUser {
 		actor.UID = r.book
 	}
-	err := d.room(actor, true)
+	err := d.quota(actor, true)
 	if err == nil {
 		n, err = d.commit(nil, &next)
 	}

@@ -195,7 +195,7 @@ func (d *Daemon) addEach(of *node, selector destination.Selector, got uint32) (m
 	if d.toward(p.subject, of.owner(), of.userUID) != nil {
 		return false, d.unstock(got)
 	}
-	if err := d.room(by, true); err != nil {
+	if err := d.quota(by, true); err != nil {
 		return false, err
 	}
 	next := d.newToward(by, p)

@@ -183,7 +183,7 @@ func (d *Daemon) checkMembers(by auth.Actor, group *node, members []member) erro
 			if err := d.others(by, own, m.res.Subject); err != nil {
 				return err
 			}
-		} else if err := d.room(by, true); err != nil {
+		} else if err := d.quota(by, true); err != nil {
 			return err
 		}
 		outer := uint32(0)

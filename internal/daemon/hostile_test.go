@@ -166,8 +166,8 @@ func TestSubordinatesCountAsOne(t *testing.T) {
 		n.res.Kind, n.res.Key = enforce.KindUser, uint64(i)
 		h.nodes[n.id] = n
 	}
-	err := h.room(auth.Actor{UID: 165535}, true)
-	other := h.room(auth.Actor{UID: 165536}, true)
+	err := h.quota(auth.Actor{UID: 165535}, true)
+	other := h.quota(auth.Actor{UID: 165536}, true)
 	clear(h.nodes)
 	h.mu.Unlock()
 	requireCode(t, api.CodeConflict, err)

@@ -253,7 +253,7 @@ func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched, now time
 	case next.empty():
 		return nil
 	}
-	if err := d.roomForRuled(&next); err != nil {
+	if err := d.quotaOfRuled(&next); err != nil {
 		// The administrator's rules hold for these processes together.
 		for _, r := range m[enforce.OwnerAdmin].all() {
 			if (r.Destined() || r.Share != rules.ShareAll) && wants(r) {
@@ -309,7 +309,7 @@ func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner,
 	}
 	isNew := shared == nil
 	if isNew {
-		if err := d.room(auth.Actor{UID: uid}, true); err != nil {
+		if err := d.quota(auth.Actor{UID: uid}, true); err != nil {
 			return err
 		}
 		next := node{res: sharedSubject(r, outer, uid), since: time.Now()}

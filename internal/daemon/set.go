@@ -143,7 +143,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		return answer, nil
 	}
 	if !next.asks(owner) {
-		if err := d.room(by, n == nil); err != nil {
+		if err := d.quota(by, n == nil); err != nil {
 			return answer, err
 		}
 	}
@@ -397,7 +397,7 @@ func (d *Daemon) scopeFor(ctx context.Context, by auth.Actor, req api.SetRequest
 		}
 		return have, have.res, have.scope, nil
 	}
-	if err := d.room(by, true); err != nil {
+	if err := d.quota(by, true); err != nil {
 		return nil, res, nil, err
 	}
 	if req.DryRun || (limit.Limit{}).Merge(req.Wish).Empty() {

@@ -164,7 +164,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		}
 		next.to.learn(d.names)
 		next.to.met = met
-		if err := d.room(by, true); err != nil {
+		if err := d.quota(by, true); err != nil {
 			return answer, err
 		}
 	}

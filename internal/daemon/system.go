@@ -41,8 +41,8 @@ func (d *Daemon) saveSystem() {
 	d.saveBeside(d.systemPath(), d.system == machineWide{}, systemState{Version: systemVersion, machineWide: d.system})
 }
 
-// adoptSystem takes over these settings from the file. It runs before limits are adopted.
-func (d *Daemon) adoptSystem() error {
+// takeOverSystem takes over these settings from the file. It runs before limits are adopted.
+func (d *Daemon) takeOverSystem() error {
 	var s systemState
 	if found, err := d.readBeside(d.systemPath(), systemVersion, &s); !found {
 		return err

@@ -15,11 +15,11 @@ import (
 	"github.com/netnice/netnice/internal/limit"
 )
 
-// adopt reconciles the state file with the limits in force when the daemon starts. Limits that are in both are kept.
+// takeOver reconciles the state file with the limits in force when the daemon starts. Limits that are in both are kept.
 // Limits that are only in force become the administrator's. Limits that are only in the file are set again if their
 // subject is still the same one; after a boot no process is the same. damaged.go says how far a damaged file is
 // trusted.
-func (d *Daemon) adopt(ctx context.Context, saved *state) error {
+func (d *Daemon) takeOver(ctx context.Context, saved *state) error {
 	inForce, err := d.kernel.Nodes()
 	if err != nil {
 		return fmt.Errorf("read the limits in force: %w", err)

@@ -13,8 +13,8 @@ func full(who string, limit int, hint string) error {
 	return &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%s limits already, the most there may be: %d", who, limit), Hint: hint}
 }
 
-// room refuses a node beyond the quota. The caller holds d.mu.
-func (d *Daemon) room(by auth.Actor, isNew bool) error {
+// quota refuses a node beyond what a user, all users and the machine may have. The caller holds d.mu.
+func (d *Daemon) quota(by auth.Actor, isNew bool) error {
 	if !by.Root() {
 		who, own := d.countsAs(by.UID), 0
 		for _, n := range d.nodes {
@@ -40,11 +40,11 @@ func (n *node) usersWish() bool {
 	return n.asks(enforce.OwnerUser) || !n.ruled.Owners[enforce.OwnerUser].empty()
 }
 
-// roomForRuled refuses a process's own node for rules beyond the quota. A user who starts many programs that match the
-// administrator's rules takes no room from others. The caller holds d.mu.
-func (d *Daemon) roomForRuled(next *node) error {
+// quotaOfRuled refuses a process's own node for rules beyond the quota. A user who starts many programs that match the
+// administrator's rules takes nothing from others. The caller holds d.mu.
+func (d *Daemon) quotaOfRuled(next *node) error {
 	if next.ruled.Owners[enforce.OwnerAdmin].empty() {
-		return d.room(auth.Actor{UID: next.res.UID}, true)
+		return d.quota(auth.Actor{UID: next.res.UID}, true)
 	}
 	if len(d.nodes) >= auth.MaxNodesOfUsers {
 		return full("users have as many", auth.MaxNodesOfUsers, "lift some: netnice ls")
