@@ -59,7 +59,7 @@ var mutations = []mutation{
 	},
 	{
 		"open connections are not adopted", "bpf/adopt.h",
-		"if (!p || skc->skc_state == TCP_TIME_WAIT ||", "if (p || skc->skc_state == TCP_TIME_WAIT ||",
+		"return skc->skc_state != TCP_TIME_WAIT &&", "return skc->skc_state == TCP_TIME_WAIT &&",
 		e2e, "^TestChangeInMidTransfer$",
 	},
 	{
