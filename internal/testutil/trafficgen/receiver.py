@@ -130,11 +130,7 @@ class Receiver(Sender):
         return got
 
     def by_ring(self, s, n):
-        own = self.own
-        if getattr(own, "ring_of", None) is not s:
-            own.ring, own.ring_of = None, None
-            own.ring, own.ring_of = Ring(s.fileno()), s
-        return own.ring.receive(ctypes.addressof(ctypes.c_char.from_buffer(own.buffer)), n)
+        return self.ring(s).receive(ctypes.addressof(ctypes.c_char.from_buffer(self.own.buffer)), n)
 
     def flood(self, s, until=None):
         while until is None or time.monotonic() < until:

@@ -285,12 +285,15 @@ class Sender:
             own.pipe = None
             raise
 
-    def by_ring(self, s, n):
+    def ring(self, s):
         own = self.own
         if getattr(own, "ring_of", None) is not s:
             own.ring, own.ring_of = None, None
             own.ring, own.ring_of = Ring(s.fileno()), s
-        return own.ring.send(ctypes.cast(ctypes.c_char_p(ZEROS), ctypes.c_void_p).value, n)
+        return own.ring
+
+    def by_ring(self, s, n):
+        return self.ring(s).send(ctypes.cast(ctypes.c_char_p(ZEROS), ctypes.c_void_p).value, n)
 
     def file(self):
         if getattr(self.own, "file", None) is None:
