@@ -42,12 +42,8 @@ func (g *generated) received() (bytes uint64, at testutil.Instant) {
 // countedReceived returns how many bytes a subject was counted as received, and whether it exists.
 func (g *generated) countedReceived(subject string) (bytes uint64, there bool) {
 	g.t.Helper()
-	for _, n := range g.list().Nodes {
-		if n.Subject.String() == subject {
-			return n.Down.Bytes, true
-		}
-	}
-	return 0, false
+	n, at := g.listed(subject)
+	return n.Down.Bytes, !at.IsZero()
 }
 
 // awaitReceived waits until a limit that is set in a certain way must hold: what the peers were promised before has

@@ -266,6 +266,13 @@ func (s *stage) charged(subject string, over time.Duration) float64 {
 // such subject.
 func (s *stage) counted(subject string) (bytes uint64, at time.Time) {
 	s.t.Helper()
+	n, at := s.listed(subject)
+	return n.Up.Bytes, at
+}
+
+// listed returns a subject's figures, and their time, which is zero if the subject does not exist.
+func (s *stage) listed(subject string) (n api.Node, at time.Time) {
+	s.t.Helper()
 	for try := 1; ; try++ {
 		begin := time.Now()
 		list := s.list()
@@ -274,10 +281,10 @@ func (s *stage) counted(subject string) (bytes uint64, at time.Time) {
 		}
 		for _, n := range list.Nodes {
 			if n.Subject.String() == subject {
-				return n.Up.Bytes, list.Time
+				return n, list.Time
 			}
 		}
-		return 0, time.Time{}
+		return api.Node{}, time.Time{}
 	}
 }
 
