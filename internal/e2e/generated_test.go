@@ -319,8 +319,25 @@ func comesAndGoes(p trafficgen.Program) bool {
 	return p.Any("life", "closes", "aborts", "ends", "crowd", "serves") || p.Any("peer", "resets")
 }
 
-// largeDatagrams returns the bytes of one datagram of each sender of datagrams: it may be charged in one window and
-// arrive in the next.
+// agrees returns an error if the bytes that a subject is charged are below or above those that arrive by more than these
+// bounds for a second. One datagram of each sender may be charged in one window and arrive in the next. If only that explains
+// a difference, a window of four seconds decides.
+func (g *generated) agrees(p trafficgen.Program, m charging, subject string, limit, less, more float64) error {
+	g.t.Helper()
+	const seconds = 4
+	large := largeDatagrams(p)
+	if err := m.agrees(less+large, more+large); err != nil || m.agrees(less, more) == nil {
+		return err
+	}
+	longer := g.charging(subject, limit, 10*seconds)
+	g.t.Logf("seed %d: %v; over %d s: %v", p.Seed, m, seconds, longer)
+	if !longer.there {
+		return fmt.Errorf("%s is not there after %d s", subject, seconds)
+	}
+	return longer.agrees(seconds*less+large, seconds*more+large)
+}
+
+// largeDatagrams returns the bytes of one datagram of each sender of datagrams.
 func largeDatagrams(p trafficgen.Program) (bytes float64) {
 	for _, s := range p.Senders {
 		if s["kind"] != "tcp" && s["kind"] != "mptcp" {
@@ -366,9 +383,9 @@ func (g *generated) window(p trafficgen.Program, inner, around []string, wasFree
 	}
 	rate, packets := m.end.since(m.begin)
 	g.t.Logf("seed %d: %.3f of the limit in %.0f packets/s, %v", p.Seed, rate/limit, packets, m)
-	// The slack covers chunks at their departure time, a datagram of each sender, and handshakes. The kernel sends some handshakes without the
+	// The slack covers chunks at their departure time, and handshakes. The kernel sends some handshakes without the
 	// socket.
-	slack := 0.02*limit + 2*packets + largeDatagrams(p)
+	slack := 0.02*limit + 2*packets
 	over := slack
 	if comesAndGoes(p) { // each connection is charged 52 bytes in advance
 		over += 64 * packets
@@ -377,7 +394,7 @@ func (g *generated) window(p trafficgen.Program, inner, around []string, wasFree
 		}
 	}
 	if !other { // between two limits, datagrams that wait or are dropped are charged to one limit only
-		err = errors.Join(err, m.agrees(slack, over))
+		err = errors.Join(err, g.agrees(p, m, subject, limit, slack, over))
 	}
 	if err != nil {
 		err = fmt.Errorf("%w; each 100 ms, of the limit: %s", err, m.each)
