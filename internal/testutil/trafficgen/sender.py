@@ -274,8 +274,8 @@ class Sender:
         if getattr(own, "pipe", None) is None:
             own.pipe = os.pipe()
         try:
-            got = os.splice(self.file(), own.pipe[1], min(n, 65536), offset_src=0)
             sent = 0
+            got = os.splice(self.file(), own.pipe[1], min(n, 65536), offset_src=0)
             while sent < got:
                 sent += os.splice(own.pipe[0], s.fileno(), got - sent)
             return got
@@ -283,6 +283,8 @@ class Sender:
             os.close(own.pipe[0])  # with what is left in it
             os.close(own.pipe[1])
             own.pipe = None
+            if sent > 0:
+                return sent
             raise
 
     def ring(self, s):
