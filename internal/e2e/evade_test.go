@@ -197,6 +197,7 @@ type charging struct {
 	there       bool // the subject existed both times
 	bytes       float64
 	least, most float64 // bytes that arrived meanwhile
+	lost        float64 // bytes at most that the machine dropped before they arrived
 	each        string  // rates in each 100 ms, as parts of the limit
 }
 
@@ -221,18 +222,25 @@ func (f *field) charging(subject string, limit float64, tenths int) (m charging)
 	m.there = !counting.IsZero() && !still.IsZero()
 	m.bytes = float64(now - count)
 	m.least, m.most = float64(m.end.bytes-m.begin.bytes), float64(after.bytes-before.bytes)
+	if packets := m.end.packets - m.begin.packets; packets > 0 {
+		m.lost = m.least / float64(packets) * float64(cpus.lost(m.begin.at, m.end.at))
+	}
 	m.each = strings.Join(each, " ")
 	return m
 }
 
 func (m charging) String() string {
-	return fmt.Sprintf("charged %.4f to %.4f of what came", m.bytes/m.most, m.bytes/m.least)
+	text := fmt.Sprintf("charged %.4f to %.4f of what came", m.bytes/m.most, m.bytes/m.least)
+	if m.lost > 0 {
+		text += fmt.Sprintf(" (%.4f at most was dropped on its way)", m.lost/m.least)
+	}
+	return text
 }
 
 // agrees returns an error if the bytes charged are below or above the arrived bytes by more than these bounds.
 func (m charging) agrees(less, more float64) error {
-	if m.bytes < m.least-less || m.bytes > m.most+more {
-		return fmt.Errorf("%.0f bytes were charged, and %.0f to %.0f came", m.bytes, m.least, m.most)
+	if m.bytes < m.least-less || m.bytes > m.most+m.lost+more {
+		return fmt.Errorf("%.0f bytes were charged, and %.0f to %.0f came (%.0f at most were dropped on their way)", m.bytes, m.least, m.most, m.lost)
 	}
 	return nil
 }
