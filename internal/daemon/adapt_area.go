@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/rules"
 )
 
 // An area is many addresses. Each of them that receives traffic from here is followed as a host, as long as it does. A
@@ -39,14 +40,14 @@ type adaptArea struct {
 	Host  string `json:"host"` // as a destination is written
 	Netns uint32 `json:"netns,omitempty"`
 	adaptHow
-	Since time.Time `json:"since"`
-	Rule  *origin   `json:"rule,omitempty"` // the rule that asks for it; nil = a command
+	Since time.Time     `json:"since"`
+	Rule  *rules.Origin `json:"rule,omitempty"` // the rule that asks for it; nil = a command
 
 	began  map[netip.Addr]bool      // hosts whose path is being measured
 	silent map[netip.Addr]time.Time // hosts that could not be followed, and when
 }
 
-func newArea(host string, netns uint32, how adaptHow, rule *origin) *adaptArea {
+func newArea(host string, netns uint32, how adaptHow, rule *rules.Origin) *adaptArea {
 	return &adaptArea{
 		Host: host, Netns: netns, adaptHow: how, Since: time.Now(), Rule: rule,
 		began: map[netip.Addr]bool{}, silent: map[netip.Addr]time.Time{},
@@ -60,7 +61,7 @@ func (a *adaptArea) api() api.AdaptArea {
 		Host: a.Host, Netns: a.Netns, Subject: a.subject(), SharePPM: a.SharePPM, TCP: a.TCP, MostBytesPerSec: a.Most, BacklogNS: a.BacklogNS, SilentHosts: len(a.silent), Since: a.Since,
 	}
 	if a.Rule != nil {
-		out.Rule = a.Rule.api()
+		out.Rule = originShown(*a.Rule)
 	}
 	return out
 }

@@ -46,7 +46,7 @@ func ruledArea(r *rules.Rule) *adaptArea {
 		req.MostBytesPerSec = *most
 	}
 	fillAdapt(&req)
-	from := originOf(r)
+	from := r.Origin()
 	return newArea(req.Host, 0, howOf(&req), &from)
 }
 
@@ -95,7 +95,7 @@ func (d *Daemon) followRules(ctx context.Context) (failed error) {
 }
 
 // ruledHosts returns the rules by which hosts are followed now: one entry for each host.
-func (d *Daemon) ruledHosts() (list []origin) {
+func (d *Daemon) ruledHosts() (list []rules.Origin) {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
 	for _, host := range d.adapts.list {

@@ -323,7 +323,7 @@ func whoseTraffic(r destinedRule, scope *node) uint32 {
 // matchesByOwnName reports whether an administrator's rule matches the processes of a tree by a name that their user
 // may have chosen.
 func (n *node) matchesByOwnName(key string) bool {
-	return slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].To, func(o origin) bool { return o.OwnName && o.Key == key })
+	return slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].To, func(o rules.Origin) bool { return o.OwnName && o.Key == key })
 }
 
 // concerns reports whether a node for a destination applies to the processes of a tree.
@@ -336,7 +336,7 @@ func (n *node) concerns(tree *node) bool {
 	}
 	for owner, w := range n.ruled.Owners {
 		for _, from := range w.Rules {
-			if slices.ContainsFunc(tree.ruled.Owners[owner].To, func(o origin) bool { return o.Key == from.Key }) {
+			if slices.ContainsFunc(tree.ruled.Owners[owner].To, func(o rules.Origin) bool { return o.Key == from.Key }) {
 				return true
 			}
 		}

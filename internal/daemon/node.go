@@ -185,7 +185,7 @@ func (n *node) limits() []api.Limit {
 			}
 			var from *api.RuleOrigin
 			if w.Rates()[dir] == 0 && left == 0 {
-				from = rule.From[dir].api()
+				from = originShown(rule.From[dir])
 			}
 			list = append(list, api.Limit{
 				Rule:        from,

@@ -28,35 +28,19 @@ type ruled struct {
 
 // ruledWish is the request of one owner's rules.
 type ruledWish struct {
-	Wish  limit.Limit                `json:"wish"`
-	From  [enforce.Directions]origin `json:"from"` // origin of each rate
-	Rules []origin                   `json:"rules,omitempty"`
+	Wish  limit.Limit                      `json:"wish"`
+	From  [enforce.Directions]rules.Origin `json:"from"` // origin of each rate
+	Rules []rules.Origin                   `json:"rules,omitempty"`
 	// To holds the rules for a destination that match the process. Their limits are on nodes of their own: see
 	// destined.go.
-	To []origin `json:"to,omitempty"`
+	To []rules.Origin `json:"to,omitempty"`
 	// Facts holds the facts of the process when it matched the owner's rules. A program that another owner's rules
 	// match must not change the requests of this owner's rules.
 	Facts *facts `json:"facts,omitempty"`
 }
 
-// origin is the rule that a limit comes from.
-type origin struct {
-	Name string `json:"name,omitempty"`
-	File string `json:"file,omitempty"`
-	Line int    `json:"line,omitempty"`
-	Key  string `json:"key,omitempty"` // see rules.Rule.Key
-	// OwnName says that a rule for a destination matches by a cgroup or a unit that the process's user may have
-	// named.
-	OwnName bool `json:"own_name,omitempty"` // since version 11
-}
-
-func originOf(r *rules.Rule) origin {
-	return origin{Name: r.Name, File: r.File, Line: r.Line, Key: r.Key()}
-}
-
-func (o origin) String() string { return fmt.Sprintf("rule %q (%s:%d)", o.Name, o.File, o.Line) }
-
-func (o origin) api() *api.RuleOrigin {
+// originShown returns the rule that a limit comes from for clients, nil if it comes from none.
+func originShown(o rules.Origin) *api.RuleOrigin {
 	if o.Key == "" {
 		return nil
 	}
@@ -77,7 +61,7 @@ func (w ruledWish) empty() bool { return len(w.Rules)+len(w.To) == 0 }
 // has reports whether the node has a limit by this rule.
 func (r ruled) has(key string) bool {
 	for _, o := range r.Owners {
-		is := func(from origin) bool { return from.Key == key }
+		is := func(from rules.Origin) bool { return from.Key == key }
 		if slices.ContainsFunc(o.Rules, is) || slices.ContainsFunc(o.To, is) {
 			return true
 		}
@@ -107,7 +91,7 @@ func (r ruled) warnings(owner enforce.Owner) (list []string) {
 // leaves out rules that request none of these.
 func ruledWishOf(list []*rules.Rule) (out ruledWish) {
 	for _, r := range list {
-		from, counts := originOf(r), false
+		from, counts := r.Origin(), false
 		lower := func(dir enforce.Direction, to *uint64, rate *uint64) {
 			if rate == nil || *rate == 0 {
 				return
@@ -145,7 +129,7 @@ func ruledWishOf(list []*rules.Rule) (out ruledWish) {
 func ruledWishWith(f *facts, holding, destined []*rules.Rule) ruledWish {
 	out := ruledWishOf(holding)
 	for _, r := range destined {
-		from := originOf(r)
+		from := r.Origin()
 		from.OwnName = f == nil && !r.HoldsIn("") || f != nil && !f.mayKnow(r)
 		out.To = append(out.To, from)
 	}

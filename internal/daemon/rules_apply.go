@@ -355,7 +355,7 @@ func (d *Daemon) nodesOfRule(by auth.Actor, s api.Subject) (api.NodeList, error)
 	defer d.mu.Unlock()
 	holding := slices.DeleteFunc(d.sorted(), func(n *node) bool {
 		for _, o := range n.ruled.Owners {
-			if slices.ContainsFunc(o.Rules, func(from origin) bool { return from.Name == s.ID }) {
+			if slices.ContainsFunc(o.Rules, func(from rules.Origin) bool { return from.Name == s.ID }) {
 				return false
 			}
 		}

@@ -83,7 +83,7 @@ func (v viewer) sees(n *node) bool {
 // may not if the rule matches by a cgroup or a unit that the user may have named: the match would reveal the
 // destination.
 func (n *node) isOpenTo(tree *node) bool {
-	return n.concerns(tree) && !slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].Rules, func(o origin) bool { return tree.matchesByOwnName(o.Key) })
+	return n.concerns(tree) && !slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].Rules, func(o rules.Origin) bool { return tree.matchesByOwnName(o.Key) })
 }
 
 // addressIsFor reports whether an actor may see the address of a path that is followed.

@@ -18,6 +18,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/rules"
 )
 
 // These are two users that no machine has. The secret part of bob's traffic is in 203.0.113.0/24.
@@ -88,14 +89,14 @@ func TestDestinationIsFor(t *testing.T) {
 	rule := func(uid, number uint32, change ...func(*node)) *node {
 		n := &node{res: identity.Resolved{Subject: api.Subject{Kind: api.KindRule, ID: "r"}, Kind: enforce.KindDestination, UID: uid}}
 		n.ruled.Destined = number
-		n.ruled.Owners[enforce.OwnerAdmin].Rules = []origin{{Key: "k"}}
+		n.ruled.Owners[enforce.OwnerAdmin].Rules = []rules.Origin{{Key: "k"}}
 		for _, c := range change {
 			c(n)
 		}
 		return n
 	}
 	ruleOfBob := func(n *node) {
-		n.ruled.Owners = [enforce.Owners]ruledWish{enforce.OwnerUser: {Rules: []origin{{Key: "k"}}}}
+		n.ruled.Owners = [enforce.Owners]ruledWish{enforce.OwnerUser: {Rules: []rules.Origin{{Key: "k"}}}}
 		n.userUID = bobs.UID
 	}
 	for name, c := range map[string]struct {

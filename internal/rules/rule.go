@@ -81,6 +81,24 @@ func (r *Rule) Key() string {
 	return hex.EncodeToString(sum[:12])
 }
 
+// Origin names the rule that a limit comes from. It is part of state files.
+type Origin struct {
+	Name string `json:"name,omitempty"`
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
+	Key  string `json:"key,omitempty"` // see Rule.Key
+	// OwnName says that a rule for a destination matches by a cgroup or a unit that the process's user may have
+	// named.
+	OwnName bool `json:"own_name,omitempty"` // since version 11 of the file of limits
+}
+
+// Origin returns the rule as the origin of a limit. OwnName is left to the caller.
+func (r *Rule) Origin() Origin {
+	return Origin{Name: r.Name, File: r.File, Line: r.Line, Key: r.Key()}
+}
+
+func (o Origin) String() string { return fmt.Sprintf("rule %q (%s:%d)", o.Name, o.File, o.Line) }
+
 func lineName(line int) string { return fmt.Sprintf("line %d", line) }
 
 // program is a pattern for a program: a path if it has a slash, else a name.
