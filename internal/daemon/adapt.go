@@ -12,6 +12,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/adapt"
+	"github.com/netnice/netnice/internal/adaptation/hostpath"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/netnamespace"
@@ -24,13 +25,8 @@ const (
 	adaptShare      = 500_000 // ppm
 	adaptShareLeast = 100_000
 	adaptLeast      = 1000 // bytes/s
-	// adaptStartMost bounds a starting rate that was only measured: a token bucket may have let the train pass. The
-	// rate then doubles in a second.
-	adaptStartMost = 1_250_000
-	// adaptStartFull is the starting rate for a path of which only one thing is known: its queue is full.
-	adaptStartFull = 8000
-	mostAdapted    = 64
-	mostFollowed   = 8 // addresses of one name
+	mostAdapted     = 64
+	mostFollowed    = 8 // addresses of one name
 	// adaptPatience is for one address. The first answer takes at most eight seconds, with a reflector twice that. The
 	// train and the pairs after it each wait for twice a round trip.
 	adaptPatience = time.Minute
@@ -70,12 +66,12 @@ type adapted struct {
 	Since time.Time `json:"since"`
 	Area  string    `json:"area,omitempty"` // the area that has found it
 
-	busyAt time.Time // time of the last traffic to a host of an area
-	path   Path      // nil until it is followed
-	unhold func()    // releases the queue for its traffic; nil = it is not held
+	busyAt time.Time     // time of the last traffic to a host of an area
+	path   hostpath.Path // nil until it is followed
+	unhold func()        // releases the queue for its traffic; nil = it is not held
 	end    context.CancelFunc
 	ended  chan struct{}
-	first  Measured // measured before the path was followed
+	first  hostpath.Measured // measured before the path was followed
 	state  adapt.State
 	fault  string    // the last fault that was logged
 	retry  time.Time // the earliest time of the next attempt
@@ -227,6 +223,15 @@ func namespacePath(netns uint32) (string, error) {
 		return "", &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no network namespace %d is found", netns), Hint: "a process has to be in it, or it has to have a name: ip netns"}
 	}
 	return path, nil
+}
+
+// openPath opens the path to an address.
+func (d *Daemon) openPath(ctx context.Context, a *adapted) (hostpath.Path, error) {
+	namespace, err := namespacePath(a.Netns)
+	if err != nil {
+		return nil, err
+	}
+	return d.opts.OpenPath(ctx, hostpath.Config{To: a.Address, Port: a.ReflectorPort, Namespace: namespace, Prepare: d.kernel.Probes})
 }
 
 // beginAdaptSoon is beginAdapt with a bound on the time that it takes.

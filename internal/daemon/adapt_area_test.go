@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/adaptation/hostpath/hostpathtest"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/netnamespace"
@@ -60,17 +61,17 @@ func TestAdaptArea(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, h.followed())
 	require.Zero(t, h.upTo("to:192.0.2.9/udp")+h.upTo("to:192.0.2.0/24,!192.0.2.128/25/udp"))
-	require.Zero(t, p.open.Load())
+	require.Zero(t, p.Count())
 	require.NoFileExists(t, h.adaptPath())
 }
 
 // The daemon follows the prefixes of rules as long as the rules ask for it. A command's parameters for the same prefix
 // take precedence.
 func TestAdaptByRules(t *testing.T) {
-	fake, p := &enforcetest.Kernel{}, &paths{measured: 500e3}
+	fake, p := &enforcetest.Kernel{}, hostpathtest.New(500e3)
 	const to, text = "192.0.2.0/24", "[[rule]]\nname = 'paths'\nto = '192.0.2.0/24'\nprotocol = 'udp'\nadapt = '30%'\nup = '1MB/s'\n"
 	fake.SetPeers(here(t, "192.0.2.7", "192.0.2.9")...)
-	c := newClerk(t, fake, text, func(o *Options) { o.OpenPath = p.OpenPath })
+	c := newClerk(t, fake, text, func(o *Options) { o.OpenPath = p.Open })
 	c.eventually("both are followed", func() bool { return len(c.followed()) == 2 })
 	require.EqualValues(t, 500e3, c.upTo("to:192.0.2.9/udp"))
 	all, err := c.Adapted(context.Background(), root)
@@ -105,7 +106,7 @@ func TestAdaptByRules(t *testing.T) {
 	c.write("")
 	_, err = again.ReloadRules(context.Background(), root)
 	require.NoError(t, err)
-	again.eventually("it ends with the rule", func() bool { return len(again.followed()) == 0 && p.open.Load() == 0 })
+	again.eventually("it ends with the rule", func() bool { return len(again.followed()) == 0 && p.Count() == 0 })
 	require.Zero(t, again.upTo("to:192.0.2.9/udp")+again.upTo("to:192.0.2.0/24/udp"))
 	require.NoFileExists(t, again.adaptPath())
 }
@@ -113,9 +114,9 @@ func TestAdaptByRules(t *testing.T) {
 // While a command ends a rule's hosts one by one, the rule begins with its prefix again, and with a host that has ended
 // already. The command's parameters hold for all hosts all the same.
 func TestAdaptAreaBegunAgain(t *testing.T) {
-	fake, p := &enforcetest.Kernel{}, &paths{measured: 500e3}
+	fake, p := &enforcetest.Kernel{}, hostpathtest.New(500e3)
 	fake.SetPeers(here(t, "192.0.2.7", "192.0.2.9")...)
-	c := newClerk(t, fake, "[[rule]]\nto = '192.0.2.0/24'\nprotocol = 'udp'\nadapt = '30%'\n", func(o *Options) { o.OpenPath = p.OpenPath })
+	c := newClerk(t, fake, "[[rule]]\nto = '192.0.2.0/24'\nprotocol = 'udp'\nadapt = '30%'\n", func(o *Options) { o.OpenPath = p.Open })
 	following := func() (n int) {
 		c.adapts.mu.Lock()
 		defer c.adapts.mu.Unlock()
@@ -156,7 +157,7 @@ func TestAdaptAreaBegunAgain(t *testing.T) {
 // A host that answers no probe is not limited, and the daemon tries it again later.
 func TestAdaptAreaOfTheSilent(t *testing.T) {
 	h, p, fake := adaptHarness(t)
-	p.silent = true
+	p.Silence(true)
 	fake.SetPeers(here(t, "192.0.2.7", "2001:db8::7")...)
 	_, err := h.adapt(root, api.AdaptRequest{Host: "any"})
 	require.NoError(t, err)
@@ -182,7 +183,7 @@ func TestAdaptAreaOutlivesTheDaemon(t *testing.T) {
 	require.NoError(t, err)
 	_, err = again.Remove(context.Background(), root, s, false)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(again.followed()) == 0 && p.open.Load() == 0 }, soon, poll)
+	require.Eventually(t, func() bool { return len(again.followed()) == 0 && p.Count() == 0 }, soon, poll)
 	require.Zero(t, again.upTo("to:192.0.2.7/udp"))
 	require.NoFileExists(t, h.adaptPath())
 }

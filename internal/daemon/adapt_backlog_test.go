@@ -60,7 +60,7 @@ func TestAdaptBacklog(t *testing.T) {
 
 	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", Off: true})
 	require.NoError(t, err)
-	require.Zero(t, p.open.Load())
+	require.Zero(t, p.Count())
 }
 
 // Each host of an area has the bound; the limit that finds the hosts has none.

@@ -6,10 +6,11 @@ import (
 	"fmt"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/adaptation/hostpath"
 )
 
 // firstRate returns the starting rate: the rate of the request, else the present rate, else a measured one.
-func (d *Daemon) firstRate(ctx context.Context, a *adapted, path Path) (rate uint64, err error) {
+func (d *Daemon) firstRate(ctx context.Context, a *adapted, path hostpath.Path) (rate uint64, err error) {
 	rate = a.Start
 	if rate == 0 {
 		d.adapts.mu.Lock()
@@ -22,18 +23,9 @@ func (d *Daemon) firstRate(ctx context.Context, a *adapted, path Path) (rate uin
 		if a.first, err = path.Measure(ctx); err != nil {
 			return 0, adaptError(a, err)
 		}
-		rate = a.first.start()
+		rate = a.first.Start()
 	}
 	return a.bounded(rate), nil
-}
-
-// start returns the starting rate for a measured path, in bytes/s.
-func (m Measured) start() uint64 {
-	rate := min(m.BytesPerSec, adaptStartMost)
-	if m.Full {
-		rate = max(rate, adaptStartFull)
-	}
-	return rate
 }
 
 // bounded returns a rate within the bounds of the request.

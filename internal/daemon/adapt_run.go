@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/adapt"
+	"github.com/netnice/netnice/internal/adaptation/hostpath"
 	"github.com/netnice/netnice/internal/enforce"
 )
 
@@ -159,7 +160,7 @@ func (d *Daemon) followed(ctx context.Context, a *adapted) error {
 	d.adapts.mu.Lock()
 	d.holdQueue(a)
 	first := a.first
-	a.first = Measured{} // the path may be a different one by the next time
+	a.first = hostpath.Measured{} // the path may be a different one by the next time
 	d.adapts.mu.Unlock()
 	if first.Full {
 		var err error
@@ -179,7 +180,7 @@ func (d *Daemon) followed(ctx context.Context, a *adapted) error {
 }
 
 // measureAgain measures a path again whose queue was full, after a time in which little was sent.
-func (d *Daemon) measureAgain(ctx context.Context, a *adapted, path Path, t *adaptTraffic) (m Measured, err error) {
+func (d *Daemon) measureAgain(ctx context.Context, a *adapted, path hostpath.Path, t *adaptTraffic) (m hostpath.Measured, err error) {
 	select {
 	case <-ctx.Done():
 		return m, ctx.Err()
@@ -188,7 +189,7 @@ func (d *Daemon) measureAgain(ctx context.Context, a *adapted, path Path, t *ada
 	if m, err = path.Measure(ctx); err != nil {
 		return m, err
 	}
-	rate := a.bounded(m.start())
+	rate := a.bounded(m.Start())
 	if rate <= t.saved {
 		return m, nil
 	}

@@ -6,73 +6,22 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/adapt"
+	"github.com/netnice/netnice/internal/adaptation/hostpath/hostpathtest"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// fakePath answers at once, as an empty path does.
-type fakePath struct {
-	open     *atomic.Int32
-	measured uint64
-	failing  error
-	closed   sync.Once
-}
-
-func (p *fakePath) MinSize() int             { return 40 }
-func (p *fakePath) MaxSize() int             { return 1500 }
-func (p *fakePath) RoundTrip() time.Duration { return 0 }
-func (p *fakePath) Kind() string             { return "fake" }
-func (p *fakePath) SentBytes() uint64        { return 1234 }
-
-func (p *fakePath) Measure(context.Context) (Measured, error) {
-	return Measured{BytesPerSec: p.measured, Full: p.measured == 0}, p.failing
-}
-
-func (p *fakePath) Send(_ int, tell func(adapt.Answer)) error {
-	tell(adapt.Answer{RoundTrip: 10 * time.Millisecond, Received: time.Now()})
-	return nil
-}
-
-func (p *fakePath) Close() error {
-	p.closed.Do(func() { p.open.Add(-1) })
-	return nil
-}
-
-// paths makes such paths, and counts those that are open.
-type paths struct {
-	open     atomic.Int32
-	measured uint64
-	silent   bool
-	failing  error
-	asked    []PathConfig
-	mu       sync.Mutex
-}
-
-func (p *paths) OpenPath(_ context.Context, c PathConfig) (Path, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.asked = append(p.asked, c)
-	if p.silent {
-		return nil, &api.Error{Code: api.CodeNotFound, Message: "silent"}
-	}
-	p.open.Add(1)
-	return &fakePath{open: &p.open, measured: p.measured, failing: p.failing}, nil
-}
-
-func adaptHarness(t *testing.T) (*harness, *paths, *enforcetest.Kernel) {
-	fake, p := &enforcetest.Kernel{}, &paths{measured: 500e3}
+func adaptHarness(t *testing.T) (*harness, *hostpathtest.Paths, *enforcetest.Kernel) {
+	fake, p := &enforcetest.Kernel{}, hostpathtest.New(500e3)
 	opts := testOptions(t, fake)
-	opts.OpenPath = p.OpenPath
+	opts.OpenPath = p.Open
 	opts.LookupNames = func(_ context.Context, name string) ([]netip.Addr, error) {
 		if name != "far.example" {
 			return nil, errors.New("no such host")
@@ -123,13 +72,13 @@ func TestAdaptBeginsAndEnds(t *testing.T) {
 		list, err := h.Adapted(context.Background(), root)
 		return err == nil && len(list.Adapted) == 1 && list.Adapted[0].BaseNS == 10e6 && list.Adapted[0].By == "fake"
 	}, soon, poll)
-	require.EqualValues(t, 1, p.open.Load())
+	require.Equal(t, 1, p.Count())
 
 	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", StartBytesPerSec: 3e6, MostBytesPerSec: 2e6, TCP: true})
 	require.NoError(t, err)
 	require.Zero(t, h.upTo("to:192.0.2.7/udp"))
 	require.EqualValues(t, 2e6, h.upTo("to:192.0.2.7"), "TCP, too")
-	require.EqualValues(t, 1, p.open.Load(), "the former path is closed")
+	require.Equal(t, 1, p.Count(), "the former path is closed")
 	require.Zero(t, fake.HeldQueues(0), "TCP needs none")
 	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7"})
 	require.NoError(t, err)
@@ -143,7 +92,7 @@ func TestAdaptBeginsAndEnds(t *testing.T) {
 	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", Off: true})
 	require.NoError(t, err)
 	require.Zero(t, h.upTo("to:192.0.2.7"))
-	require.Zero(t, p.open.Load())
+	require.Zero(t, p.Count())
 	require.Zero(t, fake.HeldQueues(0))
 	require.NoFileExists(t, h.adaptPath())
 	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", Off: true})
@@ -174,13 +123,14 @@ func TestAdaptRefuses(t *testing.T) {
 	}
 	_, err := h.adapt(auth.Actor{UID: 1000}, api.AdaptRequest{Host: "192.0.2.7"})
 	require.ErrorContains(t, err, "only the administrator")
-	p.silent = true
+	p.Silence(true)
 	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7"})
 	require.ErrorContains(t, err, "silent")
-	p.silent, p.failing = false, errors.New("no train")
+	p.Silence(false)
+	p.FailMeasuring(errors.New("no train"))
 	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7"})
 	require.ErrorContains(t, err, "no train")
-	require.Zero(t, p.open.Load())
+	require.Zero(t, p.Count())
 	list, err := h.Adapted(context.Background(), root)
 	require.NoError(t, err)
 	require.Empty(t, list.Adapted)
@@ -258,7 +208,7 @@ func TestAdaptName(t *testing.T) {
 	_, err = h.adapt(root, api.AdaptRequest{Host: "far.example", Off: true})
 	require.NoError(t, err)
 	require.Zero(t, h.upTo("to:192.0.2.7/udp")+h.upTo("to:2001:db8::7/udp"))
-	require.Zero(t, p.open.Load())
+	require.Zero(t, p.Count())
 }
 
 // Lifting the limit by hand ends the following of the path.
@@ -272,7 +222,7 @@ func TestAdaptEndsWithItsLimit(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		list, err := h.Adapted(context.Background(), root)
-		return err == nil && len(list.Adapted) == 0 && p.open.Load() == 0
+		return err == nil && len(list.Adapted) == 0 && p.Count() == 0
 	}, soon, poll)
 	require.NoFileExists(t, h.adaptPath())
 }
@@ -283,7 +233,7 @@ func TestAdaptOutlivesTheDaemon(t *testing.T) {
 	_, err := h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", SharePPM: 300_000})
 	require.NoError(t, err)
 	require.NoError(t, h.stop())
-	require.Zero(t, p.open.Load())
+	require.Zero(t, p.Count())
 	require.FileExists(t, h.adaptPath())
 	again := start(t, fake, h.opts)
 	require.Eventually(t, func() bool {
@@ -292,7 +242,7 @@ func TestAdaptOutlivesTheDaemon(t *testing.T) {
 	}, soon, poll)
 	require.NotZero(t, again.upTo("to:192.0.2.7/udp"))
 	require.NoError(t, again.Down(context.Background(), root))
-	require.Eventually(t, func() bool { return p.open.Load() == 0 }, soon, poll)
+	require.Eventually(t, func() bool { return p.Count() == 0 }, soon, poll)
 	require.NoFileExists(t, h.adaptPath())
 }
 

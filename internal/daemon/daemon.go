@@ -17,6 +17,7 @@ import (
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/netnice/netnice/internal/account"
+	"github.com/netnice/netnice/internal/adaptation/hostpath"
 	"github.com/netnice/netnice/internal/apiserver"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/cpushare"
@@ -68,7 +69,7 @@ type Options struct {
 	OpenProcessors func(cpu.Scopes) (cpushare.Processors, error)
 
 	// OpenPath opens the path to a host, for probes; default: the network.
-	OpenPath func(context.Context, PathConfig) (Path, error)
+	OpenPath func(context.Context, hostpath.Config) (hostpath.Path, error)
 
 	// AtBoot says how to have a daemon started at boot, "" if one is; default: it reads systemd's folders.
 	AtBoot func() string
@@ -112,7 +113,7 @@ func (o *Options) fill() error {
 		o.OpenProcessors = func(s cpu.Scopes) (cpushare.Processors, error) { return cpu.Find(s) }
 	}
 	if o.OpenPath == nil {
-		o.OpenPath = openPath
+		o.OpenPath = hostpath.Open
 	}
 	if o.AtBoot == nil {
 		o.AtBoot = func() string { return atBoot(systemdFolder, enabledUnits) }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/adaptation/hostpath/hostpathtest"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/cpushare"
 	"github.com/netnice/netnice/internal/cpushare/cpusharetest"
@@ -23,10 +24,10 @@ import (
 // files.
 func withEachFile(t *testing.T) (h *harness, files []string) {
 	t.Helper()
-	fake, processors, p := &enforcetest.Kernel{}, cpusharetest.New(), &paths{measured: 500e3}
+	fake, processors, p := &enforcetest.Kernel{}, cpusharetest.New(), hostpathtest.New(500e3)
 	opts := testOptions(t, fake)
 	opts.OpenProcessors = func(cpu.Scopes) (cpushare.Processors, error) { return processors, nil }
-	opts.OpenPath = p.OpenPath
+	opts.OpenPath = p.Open
 	h = withLimits(t, opts, fake)
 	h.mustPower(root, sleeper(t).Process.Pid, 50)
 	h.meter(false)

@@ -14,7 +14,7 @@ import (
 // The limit of a link becomes the measured capacity of its line, also in place of a lower one. A measurement that
 // fails leaves the previous limit in force.
 func TestLinkMeasured(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestTrainRate, TestLine")
+	testutil.SkipUnlessAll(t, "internal/adaptation/hostpath TestTrainRate and internal/daemon TestLine")
 	t.Parallel()
 	const rate = 1_250_000
 	s := upStage(t)

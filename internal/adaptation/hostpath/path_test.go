@@ -1,4 +1,4 @@
-package daemon
+package hostpath
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func TestPathFromWhereAProcessHasEnded(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	path, err := openPath(ctx, PathConfig{To: p.B4, Namespace: fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)})
+	path, err := Open(ctx, Config{To: p.B4, Namespace: fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)})
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	if err != nil {
