@@ -17,13 +17,13 @@ import (
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/netnice/netnice/internal/account"
+	"github.com/netnice/netnice/internal/adaptation"
 	"github.com/netnice/netnice/internal/adaptation/hostpath"
 	"github.com/netnice/netnice/internal/apiserver"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/cpushare"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
-	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // The default places of a system's daemon.
@@ -133,23 +133,23 @@ func (o *Options) fill() error {
 
 // Daemon is the running daemon and the API server's Backend.
 type Daemon struct {
-	opts      Options
-	log       *slog.Logger
-	kernel    enforce.Kernel
-	resolver  *identity.Resolver
-	boot      string
-	pid       int // its own
-	started   time.Time
-	sampler   sampler
-	rules     ruleBook
-	events    hub
-	cpuShares *cpushare.Table
-	adapts    adapts
-	queues    readyQueues
-	eachMet   chan struct{} // new peer addresses, or a changed request for them
-	whys      askers
-	adopted   int // limits in force at the start
-	setAgain  int // limits that the start set again
+	opts       Options
+	log        *slog.Logger
+	kernel     enforce.Kernel
+	resolver   *identity.Resolver
+	boot       string
+	pid        int // its own
+	started    time.Time
+	sampler    sampler
+	rules      ruleBook
+	events     hub
+	cpuShares  *cpushare.Table
+	adaptation *adaptation.Table
+	queues     readyQueues
+	eachMet    chan struct{} // new peer addresses, or a changed request for them
+	whys       askers
+	adopted    int // limits in force at the start
+	setAgain   int // limits that the start set again
 	// admins is the group whose members have the rights of root; nil = none, or not known yet.
 	admins atomic.Pointer[uint32]
 
@@ -279,8 +279,9 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	d.cpuShares = cpushare.New(cpushare.Options{
 		Log: d.log, Resolver: resolver, BootID: boot, Open: opts.OpenProcessors, Host: cpuShareHost{d},
 	})
-	d.adapts.list, d.adapts.areas, d.adapts.wake = make(map[adaptKey]*adapted), make(map[areaKey]*adaptArea), make(chan struct{}, 1)
-	d.adapts.home, _ = netnamespace.Of("self") // if it fails, 0: no area of this namespace finds its hosts
+	d.adaptation = adaptation.New(adaptation.Options{
+		Log: d.log, Kernel: kernel, Host: adaptationHost{d}, OpenPath: opts.OpenPath, FollowsRules: d.followsRules(),
+	})
 	d.rules.users = make(map[uint32]*book)
 	d.rules.homes.hanging, d.rules.homes.told = make(map[uint32]*homeLook), make(map[uint32]homeTold)
 	if saved != nil && saved.damage != nil {
@@ -288,7 +289,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	}
 	d.readSubordinates()
 	d.admins.Store(d.adminGroup(ctx))
-	if err := errors.Join(kernel.SetAdminGroup(d.admins.Load()), d.takeOverSystem(), d.takeOver(ctx, saved), d.cpuShares.Adopt(ctx), d.takeOverAdapts(saved == nil || saved.Version >= metVersion)); err != nil {
+	if err := errors.Join(kernel.SetAdminGroup(d.admins.Load()), d.takeOverSystem(), d.takeOver(ctx, saved), d.cpuShares.Adopt(ctx), d.takeOverAdaptation(saved == nil || saved.Version >= metVersion)); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
 	}

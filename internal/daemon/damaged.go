@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/adaptation"
 	"github.com/netnice/netnice/internal/cpushare"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/limit"
@@ -155,7 +156,7 @@ func whatWasIn(path string) (missing, shown string) {
 	for _, f := range []struct{ name, missing, shown string }{
 		{systemName, "what was set for the whole machine may be missing", "netnice system"},
 		{cpushare.FileName, "shares of the processors may be missing", "netnice power"},
-		{adaptName, "hosts to which what is sent followed the path may be missing", "netnice adapt"},
+		{adaptation.FileName, "hosts to which what is sent followed the path may be missing", "netnice adapt"},
 	} {
 		if strings.HasPrefix(filepath.Base(path), f.name) {
 			return f.missing, f.shown

@@ -12,14 +12,14 @@ func (d *Daemon) bringDown() error {
 	ctx := context.Background()
 	lifted, err := d.cpuShares.Lift(ctx, leaving())
 	if err == nil {
-		d.haltAdapts()
+		d.adaptation.Halt(leaving())
 		err = d.liftLimits()
 	}
 	if err != nil && !d.down() {
-		d.admitAdapts()
+		d.adaptation.Resume()
 		return errors.Join(err, d.cpuShares.Resume(ctx, lifted))
 	}
-	d.forgetAdapts()
+	d.adaptation.Forget()
 	return err
 }
 

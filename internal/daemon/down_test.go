@@ -1,14 +1,12 @@
 package daemon
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/enforce"
 )
 
 // Paths and CPU shares continue if lifting everything fails.
@@ -25,7 +23,7 @@ func TestDownThatFails(t *testing.T) {
 		list, err := h.Adapted(t.Context(), root)
 		return err == nil && len(list.Adapted) == 1 && len(list.Areas) == 1 && list.Adapted[0].By == "fake" && h.fake.HeldQueues(0) == 1
 	})
-	h.fake.SetPeers(enforce.Peer{Address: netip.MustParseAddr("198.51.100.3"), Netns: h.adapts.home})
+	h.fake.SetPeers(here(t, "198.51.100.3")...)
 	h.eventually("further hosts are, too", func() bool {
 		list, err := h.Adapted(t.Context(), root)
 		return err == nil && len(list.Adapted) == 2

@@ -15,6 +15,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/adaptation"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/cpushare"
 	"github.com/netnice/netnice/internal/enforce"
@@ -328,8 +329,8 @@ func TestFaultsBetweenDaemons(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(o.StateDir, cpushare.FileName), []byte(`{"version":1,`), 0o600))
 		}, problem: cpushare.FileName + damagedSuffix},
 		"paths are garbage": {fault: func(t *testing.T, o Options) {
-			require.NoError(t, os.WriteFile(filepath.Join(o.StateDir, adaptName), []byte(`{"version":3,"adapted":[{"ho`), 0o600))
-		}, problem: adaptName + damagedSuffix},
+			require.NoError(t, os.WriteFile(filepath.Join(o.StateDir, adaptation.FileName), []byte(`{"version":3,"adapted":[{"ho`), 0o600))
+		}, problem: adaptation.FileName + damagedSuffix},
 		"shares that others may write": {fault: func(t *testing.T, o Options) {
 			path := filepath.Join(o.StateDir, cpushare.FileName)
 			require.NoError(t, os.WriteFile(path, []byte(`{"version":1,"boot_id":"x","powers":null}`), 0o600))

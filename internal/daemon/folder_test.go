@@ -36,7 +36,7 @@ func withEachFile(t *testing.T) (h *harness, files []string) {
 	const list = "file:/lan.txt@user:root"
 	_, err = h.Set(t.Context(), root, api.SetRequest{Subject: api.Subject{Kind: api.KindTo, ID: list}, Wish: up(1e6), Prefixes: []string{"10.0.0.0/8"}})
 	require.NoError(t, err)
-	return h, []string{h.cpuSharePath(), h.systemPath(), h.adaptPath(), h.listFile(listKey{enforce.BookAdmin, "/lan.txt"})}
+	return h, []string{h.cpuSharePath(), h.systemPath(), h.adaptationPath(), h.listFile(listKey{enforce.BookAdmin, "/lan.txt"})}
 }
 
 // texts returns the content of files, "" for a missing one.

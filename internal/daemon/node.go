@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/adaptation"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
@@ -75,8 +76,8 @@ func (n *node) spec() enforce.NodeSpec {
 	if n.isEach() {
 		spec.Ceilings, spec.Each = never(spec.Ceilings), true
 	}
-	// A limit as high as areaLimit is never reached. Its node exists to note the peers that it meets.
-	spec.Notes = n.to != nil && n.requested[enforce.OwnerAdmin].Up >= areaLimit
+	// A limit as high as that on an area is never reached. Its node exists to note the peers that it meets.
+	spec.Notes = n.to != nil && n.requested[enforce.OwnerAdmin].Up >= adaptation.AreaLimit
 	if n.reserved.link != 0 {
 		s := n.holding().Reservation()
 		spec.PeriodNS, spec.Link, spec.SliceOnly = s.PeriodNS, n.reserved.link, !s.Extra

@@ -76,7 +76,7 @@ func (d *Daemon) listRules(by auth.Actor) api.RuleList {
 
 // standing counts the nodes that have a limit by each rule, by key.
 func (d *Daemon) standing() map[string]int {
-	hosts := d.ruledHosts()
+	hosts := d.adaptation.RuledHosts()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	count := make(map[string]int)
@@ -87,8 +87,8 @@ func (d *Daemon) standing() map[string]int {
 			}
 		}
 	}
-	for _, a := range hosts {
-		count[a.Key]++
+	for _, key := range hosts {
+		count[key]++
 	}
 	return count
 }

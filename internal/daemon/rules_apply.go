@@ -82,7 +82,7 @@ func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
 // limits are in force before old ones go. The caller holds d.rules.mu.
 func (d *Daemon) applyToAll(now time.Time) {
 	d.learnDestinations(now)
-	d.learnAdapts(now)
+	d.adaptation.LearnRules(d.rules.system.set, now)
 	looked := make(map[*node]bool)
 	if d.rules.any() {
 		processes, err := d.resolver.Processes()

@@ -42,7 +42,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	ticking(d.keepArmed)
 	keepers.Go(func() { d.keepRequests(house) })
 	keepers.Go(func() { d.cpuShares.Keep(house) })
-	ticking(d.keepAdapts)
+	ticking(d.adaptation.Keep)
 	ticking(d.keepEach)
 	keepers.Go(func() { d.keepNames(house) })
 	if d.followsRules() {

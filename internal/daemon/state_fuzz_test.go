@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/adaptation"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/cpushare"
 	"github.com/netnice/netnice/internal/cpushare/cpusharetest"
@@ -304,7 +305,7 @@ func FuzzAdaptState(f *testing.F) {
 		`{"version":3,"adapted":[null],"areas":[null]}`,
 		`{"version":3,"adapted":[{"host":"x","address":""}]}`,
 		`{"version":3,"areas":[{"host":"300.1.2.3/40","share_ppm":1}]}`,
-		fmt.Sprintf("{\"version\":%d}", adaptStateVersion+1),
+		fmt.Sprintf("{\"version\":%d}", adaptation.StateVersion+1),
 		`{"version":4,"adapted":[{"host":"192.0.2.7","address":"192.0.2.7","share_ppm":500000,"least_bytes_per_sec":1000,"backlog_ns":200000000,"since":"2026-11-22T10:11:12Z"}]}`,
 		`{"version":4,"adapted":[{"host":"192.0.2.7","address":"192.0.2.7","share_ppm":500000,"least_bytes_per_sec":1000,"backlog_ns":1,"since":"2026-11-22T10:11:12Z"}]}`,
 	} {
@@ -315,28 +316,16 @@ func FuzzAdaptState(f *testing.F) {
 `
 	opts := startFuzz(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var s adaptState
-		damage, err := parseObject(data, adaptStateVersion, &s)
+		var s adaptation.Saved
+		damage, err := parseObject(data, adaptation.StateVersion, &s)
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 			return
 		}
-		if damage != nil {
-			s = adaptState{}
-		}
-		for _, a := range s.Adapted {
-			require.True(t, a.BacklogNS == 0 || a.BacklogNS >= adaptBacklogLeast && a.BacklogNS <= adaptBacklogMost)
-			require.Equal(t, api.KindTo, a.subject().Kind)
-			require.True(t, a.SharePPM > 0 && a.SharePPM <= 1_000_000)
-			require.LessOrEqual(t, slices.Max([]uint64{a.Start, a.Least, a.Most}), units.MaxRate)
-		}
-		for _, a := range s.Areas {
-			a.api()
-		}
 		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, stateName), []byte(limits), 0o600))
-		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, adaptName), data, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, adaptation.FileName), data, 0o600))
 		d, _ := openOnce(t, opts)
-		requireWhole(t, d.adaptPath(), adaptStateVersion, &adaptState{})
+		requireWhole(t, d.adaptationPath(), adaptation.StateVersion, &adaptation.Saved{})
 		require.Equal(t, damage != nil, len(Damaged(opts.StateDir)) == 1, "a damaged file is kept")
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/adaptation"
 	"github.com/netnice/netnice/internal/cpushare"
 )
 
@@ -246,8 +247,8 @@ func removeUnfinished(dir string) {
 // limitFiles are removed with the last limit. stateFiles, which include the settings for the whole machine, are removed
 // by netnice down.
 var (
-	limitFiles = []string{stateName, cpushare.FileName, adaptName}
-	stateFiles = []string{stateName, cpushare.FileName, adaptName, systemName}
+	limitFiles = []string{stateName, cpushare.FileName, adaptation.FileName}
+	stateFiles = []string{stateName, cpushare.FileName, adaptation.FileName, systemName}
 )
 
 // forget removes files of the state. The caller holds d.mu.

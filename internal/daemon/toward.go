@@ -25,7 +25,7 @@ type toward struct {
 	names    map[string][]netip.Addr // addresses of the names, as the state file has them
 	scope    *node                   // the node that it is under; nil = all traffic that the owner may limit
 	leaving  bool
-	met      bool // not named by an owner, but followed since a program sent there (adapt_area.go)
+	met      bool // not named by an owner, but followed since a program sent there (adaptation/area.go)
 
 	each   uint32    // id of the limit for each address that it is a part of, 0 = it was set by itself
 	volume uint64    // of such a node: its volume at the last look, in bytes

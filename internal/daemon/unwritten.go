@@ -165,8 +165,8 @@ func (d *Daemon) writeAgain() {
 	if path := d.cpuSharePath(); d.isBehind(path) {
 		d.cpuShares.Rewrite(func(save func()) { d.writeIfBehind(path, save) })
 	}
-	if path := d.adaptPath(); d.isBehind(path) {
-		d.rewriteAdapts(path)
+	if path := d.adaptationPath(); d.isBehind(path) {
+		d.adaptation.Rewrite(func(save func()) { d.writeIfBehind(path, save) })
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -176,15 +176,6 @@ func (d *Daemon) writeAgain() {
 	d.writeIfBehind(d.systemPath(), d.saveSystem)
 	for key, list := range d.lists {
 		d.writeIfBehind(d.listFile(key), func() { d.keepList(key, list) })
-	}
-}
-
-// rewriteAdapts is writeIfBehind for the file of hosts whose paths are followed.
-func (d *Daemon) rewriteAdapts(path string) {
-	d.adapts.mu.Lock()
-	defer d.adapts.mu.Unlock()
-	if !d.adapts.isDown {
-		d.writeIfBehind(path, d.saveAdapts)
 	}
 }
 

@@ -86,11 +86,6 @@ func (n *node) isOpenTo(tree *node) bool {
 	return n.concerns(tree) && !slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].Rules, func(o rules.Origin) bool { return tree.matchesByOwnName(o.Key) })
 }
 
-// addressIsFor reports whether an actor may see the address of a path that is followed.
-func (a *adapted) addressIsFor(by auth.Actor) bool {
-	return a.Area == "" || auth.May(by, auth.SeePeers, auth.Target{Subject: a.subject(), Kind: enforce.KindDestination})
-}
-
 // hideConnections removes the destination from an administrator's rule, unless the rule names the caller or no user.
 func hideConnections(by auth.Actor, r *rules.Rule, shown *api.Rule) {
 	if !r.Destined() || r.MayHoldFor(by.UID) || auth.May(by, auth.SeePeers, auth.Target{Kind: enforce.KindDestination}) {

@@ -333,7 +333,9 @@ func TestDestinationsOfAnAreaWhoseFileIsDamaged(t *testing.T) {
 			require.NoError(t, os.Remove(path))
 		}
 	}
-	damage := func() { require.NoError(t, os.WriteFile(h.adaptPath(), []byte(`{"version":4,"adapted":[{"ho`), 0o600)) }
+	damage := func() {
+		require.NoError(t, os.WriteFile(h.adaptationPath(), []byte(`{"version":4,"adapted":[{"ho`), 0o600))
+	}
 	for range 2 {
 		again()
 		damage()

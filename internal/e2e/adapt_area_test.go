@@ -19,7 +19,7 @@ import (
 // Under a limit on prefixes netnice finds each host that gets packets, and gives it a rate of its own. No host's
 // limit is left when the limit on the prefixes ends.
 func TestAdaptPrefixes(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestAdaptArea, TestAdaptAreaOutlivesTheDaemon")
+	testutil.SkipUnlessAll(t, "internal/adaptation TestAdaptArea and internal/daemon TestAdaptAreaOutlivesTheDaemon")
 	t.Parallel()
 	const capacity = 400e3
 	way := relay.Path{Delay: 5 * time.Millisecond, Rate: capacity, Buffer: 30e3}
@@ -82,7 +82,7 @@ func TestAdaptPrefixes(t *testing.T) {
 
 // One socket sends to many hosts in turn: netnice finds each host.
 func TestAdaptManyByOneSocket(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestAdaptArea")
+	testutil.SkipUnlessAll(t, "internal/adaptation TestAdaptArea")
 	t.Parallel()
 	const each, prefixes = 8, "10.98.0.128/28,fd00:98::80/124"
 	p := testutil.MustPair(t)

@@ -285,7 +285,7 @@ func TestAdaptShortQueue(t *testing.T) {
 }
 
 func TestAdaptRefuses(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestAdaptRefuses")
+	testutil.SkipUnlessAll(t, "internal/adaptation TestAdaptRefuses")
 	t.Parallel()
 	s := upStage(t)
 	s.refused(s.netnice("adapt", "10.0.0.0/8:53"), "prefixes alone", "netnice adapt")

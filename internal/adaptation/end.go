@@ -1,8 +1,7 @@
-package daemon
+package adaptation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,20 +9,19 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/netnamespace"
 	"github.com/netnice/netnice/internal/shell"
 )
 
-// endAdapt stops following the paths to a host, and lifts their limits.
-func (d *Daemon) endAdapt(ctx context.Context, req api.AdaptRequest) (api.AdaptList, error) {
+// end stops following the paths to a host, and lifts their limits.
+func (t *Table) end(ctx context.Context, req api.AdaptRequest) (api.AdaptList, error) {
 	answer := api.AdaptList{Version: api.Version, Time: time.Now(), Adapted: []api.Adapted{}}
-	d.adapts.mu.Lock()
-	defer d.adapts.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	address, _ := netip.ParseAddr(req.Host)
-	meant := func(a *adapted) bool { return a.Host == req.Host || a.Address == address.Unmap() }
+	meant := func(a *entry) bool { return a.Host == req.Host || a.Address == address.Unmap() }
 	var from []uint32
-	for key, a := range d.adapts.list {
+	for key, a := range t.list {
 		if meant(a) {
 			from = append(from, key.netns)
 		}
@@ -32,7 +30,7 @@ func (d *Daemon) endAdapt(ctx context.Context, req api.AdaptRequest) (api.AdaptL
 	if err != nil {
 		return answer, err
 	}
-	for key, a := range d.adapts.list {
+	for key, a := range t.list {
 		if !meant(a) || key.netns != netns {
 			continue
 		}
@@ -40,19 +38,19 @@ func (d *Daemon) endAdapt(ctx context.Context, req api.AdaptRequest) (api.AdaptL
 		if req.DryRun {
 			continue
 		}
-		d.haltAdapt(a)
-		if err := d.liftAdapt(ctx, a.subject()); err != nil {
-			d.wakeAdapts()
+		t.halt(a)
+		if err := t.host.LiftLimit(ctx, a.subject()); err != nil {
+			t.wakeUp()
 			return answer, err
 		}
-		delete(d.adapts.list, key)
-		d.log.Info("limit follows a path no more", "host", a.Host, "address", a.Address.String())
+		delete(t.list, key)
+		t.log.Info("limit follows a path no more", "host", a.Host, "address", a.Address.String())
 	}
 	if req.DryRun {
 		return answer, nil
 	}
-	d.saveAdapts()
-	answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.adaptPath(), true)...)
+	t.save()
+	answer.Warnings = append(answer.Warnings, t.host.Unwritten(true)...)
 	return answer, nil
 }
 
@@ -92,14 +90,4 @@ func fromNamespace(host string, netns uint32) string {
 		}
 	}
 	return fmt.Sprintf("%s@%d", host, netns)
-}
-
-// liftAdapt lifts the limit, if it is still there.
-func (d *Daemon) liftAdapt(ctx context.Context, subject api.Subject) error {
-	_, err := d.Remove(ctx, auth.Actor{}, subject, false)
-	var known *api.Error
-	if errors.As(err, &known) && (known.Code == api.CodeNoLimit || known.Code == api.CodeNotFound) {
-		return nil
-	}
-	return err
 }

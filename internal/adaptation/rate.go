@@ -1,4 +1,4 @@
-package daemon
+package adaptation
 
 import (
 	"context"
@@ -10,18 +10,18 @@ import (
 )
 
 // firstRate returns the starting rate: the rate of the request, else the present rate, else a measured one.
-func (d *Daemon) firstRate(ctx context.Context, a *adapted, path hostpath.Path) (rate uint64, err error) {
+func (t *Table) firstRate(ctx context.Context, a *entry, path hostpath.Path) (rate uint64, err error) {
 	rate = a.Start
 	if rate == 0 {
-		d.adapts.mu.Lock()
-		if old := d.adapts.list[a.key()]; old != nil {
+		t.mu.Lock()
+		if old := t.list[a.key()]; old != nil {
 			rate = uint64(old.state.Rate)
 		}
-		d.adapts.mu.Unlock()
+		t.mu.Unlock()
 	}
 	if rate == 0 {
 		if a.first, err = path.Measure(ctx); err != nil {
-			return 0, adaptError(a, err)
+			return 0, measureError(a, err)
 		}
 		rate = a.first.Start()
 	}
@@ -29,7 +29,7 @@ func (d *Daemon) firstRate(ctx context.Context, a *adapted, path hostpath.Path) 
 }
 
 // bounded returns a rate within the bounds of the request.
-func (h *adaptHow) bounded(rate uint64) uint64 {
+func (h *settings) bounded(rate uint64) uint64 {
 	rate = max(rate, h.Least)
 	if h.Most > 0 {
 		rate = min(rate, h.Most)
@@ -37,7 +37,7 @@ func (h *adaptHow) bounded(rate uint64) uint64 {
 	return rate
 }
 
-func adaptError(a *adapted, err error) error {
+func measureError(a *entry, err error) error {
 	var known *api.Error
 	if errors.As(err, &known) {
 		return err
