@@ -182,7 +182,9 @@ func (t *Table) dropArea(ctx context.Context, a *area) (err error) {
 		if host.Area != a.Host || host.Netns != a.Netns {
 			continue
 		}
-		t.halt(host)
+		if t.halt(host); t.list[key] != host {
+			continue // another request has begun with the host again, or ended it
+		}
 		if err := t.host.LiftLimit(ctx, host.subject()); err != nil {
 			return err
 		}
@@ -283,12 +285,7 @@ func (t *Table) beginHost(ctx context.Context, a *area, address netip.Addr) {
 	delete(a.began, address)
 	delete(a.silent, address)
 	if err == nil && t.areas[a.key()] != a && t.list[host.key()] == host { // the area has ended meanwhile
-		t.halt(host)
-		delete(t.list, host.key())
-		t.save()
-		if err := t.host.LiftLimit(context.WithoutCancel(ctx), host.subject()); err != nil {
-			t.log.Warn("the limit on a host stays", "address", address.String(), "err", err)
-		}
+		t.dropHost(ctx, host)
 	}
 	if err != nil && t.areas[a.key()] == a {
 		for old, at := range a.silent {
@@ -298,6 +295,18 @@ func (t *Table) beginHost(ctx context.Context, a *area, address netip.Addr) {
 		}
 		a.silent[address] = time.Now()
 		t.log.Info("the path to a host is not followed", "address", address.String(), "of", a.Host, "err", err)
+	}
+}
+
+// dropHost ends a host whose area has ended. The caller holds t.mu, which is released while the host ends.
+func (t *Table) dropHost(ctx context.Context, host *entry) {
+	if t.halt(host); t.list[host.key()] != host {
+		return // another request has begun with the host again, or ended it
+	}
+	delete(t.list, host.key())
+	t.save()
+	if err := t.host.LiftLimit(context.WithoutCancel(ctx), host.subject()); err != nil {
+		t.log.Warn("the limit on a host stays", "address", host.Address.String(), "err", err)
 	}
 }
 
@@ -316,7 +325,9 @@ func (t *Table) endIdleHosts(ctx context.Context) {
 		if time.Since(a.busyAt) < areaIdle {
 			continue
 		}
-		t.halt(a)
+		if t.halt(a); t.list[key] != a {
+			continue // another request has begun with the host again, or ended it
+		}
 		if err := t.host.LiftLimit(ctx, a.subject()); err != nil {
 			t.log.Warn("the limit on a host stays", "address", a.Address.String(), "err", err)
 			continue

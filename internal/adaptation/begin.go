@@ -57,28 +57,8 @@ func (t *Table) begin(ctx context.Context, a *entry) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := t.list[a.key()]
-	other, elsewhere := t.followedElsewhere(a)
-	switch {
-	case t.refuse != nil:
-		return errors.Join(t.refuse, path.Close())
-	case a.Area != "" && t.areas[areaKey{a.Area, a.Netns}] == nil:
-		return errors.Join(fmt.Errorf("%s is not followed any more", a.Area), path.Close())
-	case elsewhere:
-		return errors.Join(&api.Error{
-			Code: api.CodeConflict, Message: fmt.Sprintf("the path to %s is followed from another network namespace, and limits on a destination are for all who send there", a.Address),
-			Hint: "end that first: netnice adapt " + fromNamespace(a.Address.String(), other) + " off",
-		}, path.Close())
-	case old == nil && len(t.list) >= mostHosts:
-		return errors.Join(full("as many hosts are followed", mostHosts), path.Close())
-	}
-	if old != nil {
-		t.halt(old)
-		if old.subject() != a.subject() {
-			if err := t.host.LiftLimit(ctx, old.subject()); err != nil {
-				return errors.Join(err, path.Close())
-			}
-		}
+	if err := t.makeWay(ctx, a); err != nil {
+		return errors.Join(err, path.Close())
 	}
 	if err := t.host.SetLimit(ctx, a.subject(), rate, a.Area != ""); err != nil {
 		delete(t.list, a.key())
@@ -96,6 +76,50 @@ func (t *Table) begin(ctx context.Context, a *entry) error {
 	t.save()
 	t.log.Info("limit follows a path", "host", a.Host, "address", a.Address.String(), "by", path.Kind(), "start", rate)
 	t.wakeUp()
+	return nil
+}
+
+// makeWay ends what has followed the path so far. It refuses a path that may not be followed. The caller holds t.mu,
+// which is released while the former entry ends. Another request may begin with the host meanwhile, and is replaced, too.
+func (t *Table) makeWay(ctx context.Context, a *entry) error {
+	var halted *entry
+	for {
+		old := t.list[a.key()]
+		if err := t.mayFollow(a, old); err != nil {
+			return err
+		}
+		if old == nil {
+			return nil
+		}
+		if old == halted {
+			break
+		}
+		t.halt(old)
+		halted = old
+	}
+	if halted.subject() == a.subject() {
+		return nil
+	}
+	return t.host.LiftLimit(ctx, halted.subject())
+}
+
+// mayFollow refuses a path that may not be followed now; old is the host's present entry, nil if it has none. The caller
+// holds t.mu.
+func (t *Table) mayFollow(a, old *entry) error {
+	other, elsewhere := t.followedElsewhere(a)
+	switch {
+	case t.refuse != nil:
+		return t.refuse
+	case a.Area != "" && t.areas[areaKey{a.Area, a.Netns}] == nil:
+		return fmt.Errorf("%s is not followed any more", a.Area)
+	case elsewhere:
+		return &api.Error{
+			Code: api.CodeConflict, Message: fmt.Sprintf("the path to %s is followed from another network namespace, and limits on a destination are for all who send there", a.Address),
+			Hint: "end that first: netnice adapt " + fromNamespace(a.Address.String(), other) + " off",
+		}
+	case old == nil && len(t.list) >= mostHosts:
+		return full("as many hosts are followed", mostHosts)
+	}
 	return nil
 }
 

@@ -38,7 +38,9 @@ func (t *Table) end(ctx context.Context, req api.AdaptRequest) (api.AdaptList, e
 		if req.DryRun {
 			continue
 		}
-		t.halt(a)
+		if t.halt(a); t.list[key] != a {
+			continue // another request has begun with the host again, or ended it
+		}
 		if err := t.host.LiftLimit(ctx, a.subject()); err != nil {
 			t.wakeUp()
 			return answer, err

@@ -87,16 +87,19 @@ func (t *Table) complain(a *entry, err error) {
 	}
 }
 
-// halt stops following a path, and waits for the end of that; the limit stays. The caller holds t.mu, which
-// halt releases while it waits.
+// halt stops following a path, and waits for the end of that; the limit stays. The caller holds t.mu, which halt releases
+// while it waits. Another request may replace the entry in the list meanwhile.
 func (t *Table) halt(a *entry) {
-	if end, ended := a.end, a.ended; end != nil {
+	for a.end != nil {
+		end, ended := a.end, a.ended
 		end()
 		t.mu.Unlock()
 		<-ended
 		t.mu.Lock()
+		if a.ended == ended { // else another request has halted it, and it was followed again
+			a.end, a.ended = nil, nil
+		}
 	}
-	a.end, a.ended = nil, nil
 	t.closePath(a)
 }
 

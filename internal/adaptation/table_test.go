@@ -3,6 +3,7 @@ package adaptation
 import (
 	"errors"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -231,4 +232,28 @@ func TestListHidesHostsOfAreas(t *testing.T) {
 	require.Len(t, list.Adapted, 1)
 	require.Equal(t, "192.0.2.7", list.Adapted[0].Address)
 	require.Len(t, list.Areas, 1)
+}
+
+// Each path is closed and each queue is let go, also of requests about the same host at the same time.
+func TestSameHostAtOnce(t *testing.T) {
+	h, p := newHarness(t)
+	until := time.Now().Add(100 * time.Millisecond)
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for off := i%2 == 0; time.Now().Before(until); off = !off {
+				_, err := h.set(root, api.AdaptRequest{Host: "192.0.2.7", TCP: i == 3, Off: off})
+				var refused *api.Error
+				if err != nil && (!errors.As(err, &refused) || refused.Code != api.CodeNoLimit) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	_, _ = h.set(root, api.AdaptRequest{Host: "192.0.2.7", Off: true}) // the last one may have ended it
+	require.Empty(t, h.addresses())
+	require.Zero(t, p.Count())
+	require.Zero(t, h.mem.heldQueues())
+	require.Zero(t, h.upTo("to:192.0.2.7/udp")+h.upTo("to:192.0.2.7"))
 }

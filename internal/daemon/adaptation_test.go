@@ -321,4 +321,5 @@ func TestAdaptBesideOtherRequests(t *testing.T) {
 	}
 	require.NoError(t, c.Down(t.Context(), root))
 	require.NoError(t, c.wait())
+	require.Zero(t, p.Count())
 }
