@@ -34,7 +34,7 @@ demo: build ## watch a running program being limited, live (45 s)
 
 # Three stages, each with the one before: docs/internals/testing.md. Packages that limit or measure
 # run one after the other, with nothing beside them.
-ALONE   := ./internal/cpu ./internal/demo ./internal/e2e ./internal/enforce/... ./internal/probe ./internal/testutil/... ./lab/...
+ALONE   := ./internal/cpu ./internal/demo ./internal/e2e ./internal/enforce/... ./internal/probe ./internal/testbed/... ./internal/testutil/... ./lab/...
 # The package that takes longest is the first one.
 LONGEST := github.com/netnice/netnice/internal/daemon
 BESIDE   = $(LONGEST) $(filter-out $(LONGEST) $(shell $(GO) list $(ALONE)),$(shell $(GO) list ./...))

@@ -31,7 +31,7 @@ func imports(t *testing.T) map[string]map[string]bool {
 		}
 		for _, imp := range file.Imports {
 			text := strings.Trim(imp.Path.Value, "\"`")
-			if ours, ok := strings.CutPrefix(text, module); ok && !strings.HasPrefix(ours, "internal/testutil") {
+			if ours, ok := strings.CutPrefix(text, module); ok && !strings.HasPrefix(ours, "internal/testutil/") {
 				of[folder][ours] = true
 			}
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/shaping"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/rules"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // Main runs netnice on the real machine with the process's own arguments and
@@ -31,7 +31,7 @@ func Main() int {
 	// began with: an exec from another thread gives the process another task in
 	// the kernel, and the limit would have to find it first.
 	runtime.LockOSThread()
-	testutil.MaybeRunTraffic() // the demo's senders and receivers are this same program
+	testbed.MaybeRunTraffic() // the demo's senders and receivers are this same program
 	// A variable of the journal without a valid value counts as missing.
 	journalled, _ := journal.StderrIsJournalStream()
 	app := &App{

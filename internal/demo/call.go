@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // A video call sends small packets, 50 a second.
@@ -29,12 +29,12 @@ type call struct {
 }
 
 type trip struct {
-	sent testutil.Instant
+	sent testbed.Instant
 	took time.Duration
 }
 
 // startCall begins a call between two namespaces.
-func startCall(near, far *testutil.NetNS, to netip.Addr) (*call, error) {
+func startCall(near, far *testbed.NetNS, to netip.Addr) (*call, error) {
 	c := &call{ended: make(chan struct{})}
 	at := net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, callPort))
 	err := far.Do(func() (err error) {
@@ -74,7 +74,7 @@ func (c *call) speak() {
 			return
 		case <-t.C:
 		}
-		binary.BigEndian.PutUint64(packet, uint64(testutil.Now()))
+		binary.BigEndian.PutUint64(packet, uint64(testbed.Now()))
 		_, _ = c.near.Write(packet) // a lost packet has no effect
 	}
 }
@@ -102,15 +102,15 @@ func (c *call) hear() {
 		if err != nil || n < 8 {
 			continue
 		}
-		sent := testutil.Instant(binary.BigEndian.Uint64(packet))
+		sent := testbed.Instant(binary.BigEndian.Uint64(packet))
 		c.mu.Lock()
-		c.trips = append(c.trips, trip{sent, testutil.Now().Sub(sent)})
+		c.trips = append(c.trips, trip{sent, testbed.Now().Sub(sent)})
 		c.mu.Unlock()
 	}
 }
 
 // median returns the median round trip of packets that were sent between two times; 0 = none of them has come back.
-func (c *call) median(from, to testutil.Instant) time.Duration {
+func (c *call) median(from, to testbed.Instant) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var took []time.Duration
@@ -119,5 +119,5 @@ func (c *call) median(from, to testutil.Instant) time.Duration {
 			took = append(took, t.took)
 		}
 	}
-	return testutil.Percentile(took, 50)
+	return testbed.Percentile(took, 50)
 }

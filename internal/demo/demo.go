@@ -18,7 +18,7 @@ import (
 
 	"github.com/charmbracelet/x/term"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // Options holds the options of a demo.
@@ -47,10 +47,10 @@ type netnice interface {
 	Output(ctx context.Context, args ...string) ([]byte, error)
 }
 
-// Run shows the demo. Its caller must have called testutil.MaybeRunTraffic at the start of main. The error is
+// Run shows the demo. Its caller must have called testbed.MaybeRunTraffic at the start of main. The error is
 // ErrFarOff if only a figure was wrong, and context.Canceled after an interrupt.
 func Run(ctx context.Context, o Options) error {
-	if err := testutil.Privileged(); err != nil {
+	if err := testbed.Privileged(); err != nil {
 		return err
 	}
 	if o.Netnice == "" {
@@ -58,7 +58,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	d := newDirector(testutil.Command{Path: o.Netnice})
+	d := newDirector(testbed.Command{Path: o.Netnice})
 	var err error
 	switch {
 	case o.JSON:

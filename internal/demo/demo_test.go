@@ -11,11 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestMain(m *testing.M) {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	testutil.Supervise()
 	os.Exit(m.Run())
 }
@@ -41,15 +42,15 @@ func (s *shaper) Output(_ context.Context, args ...string) ([]byte, error) {
 	case args[0] == "unset" && args[1] == "--pid":
 		return nil, nil // its link disappears next
 	case args[0] == "unset":
-		return nil, testutil.Unshape(s.director.stage.pair.A)
+		return nil, testbed.Unshape(s.director.stage.pair.A)
 	case rate == limitText:
-		return nil, testutil.ShapeHTB(s.director.stage.pair.A, link(limit))
+		return nil, testbed.ShapeHTB(s.director.stage.pair.A, link(limit))
 	case rate == homeUpText && args[3] == "--down":
-		return nil, testutil.ShapeHTB(s.director.stage.home.pair.B, link(homeUp))
+		return nil, testbed.ShapeHTB(s.director.stage.home.pair.B, link(homeUp))
 	case rate == homeUpText:
-		return nil, testutil.ShapeHTB(s.director.stage.home.pair.A, link(homeUp))
+		return nil, testbed.ShapeHTB(s.director.stage.home.pair.A, link(homeUp))
 	case rate == userLimitText:
-		return nil, testutil.ShapeHTB(s.director.stage.pair.A, link(userLimit))
+		return nil, testbed.ShapeHTB(s.director.stage.pair.A, link(userLimit))
 	}
 	return nil, fmt.Errorf("unknown command %q", command)
 }

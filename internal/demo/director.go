@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 const (
@@ -30,8 +30,8 @@ type director struct {
 	mu    sync.Mutex // guards the fields below
 	show  func(State)
 	state State
-	begin testutil.Instant
-	parts func(from, to testutil.Instant) []Part
+	begin testbed.Instant
+	parts func(from, to testbed.Instant) []Part
 }
 
 func newDirector(n netnice) *director { return &director{netnice: n, pace: 1} }
@@ -51,7 +51,7 @@ func (d *director) direct(ctx context.Context, show func(State)) (err error) {
 		d.state.Scenes = append(d.state.Scenes, Scene{Title: s.title})
 		d.state.Planned += scenes[i].length
 	}
-	d.begin = testutil.Now()
+	d.begin = testbed.Now()
 	watching, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { d.watch(watching) })
@@ -104,7 +104,7 @@ func (d *director) change(how func(*State)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.begin != 0 {
-		d.state.Elapsed = testutil.Now().Sub(d.begin)
+		d.state.Elapsed = testbed.Now().Sub(d.begin)
 	}
 	how(&d.state)
 	d.show(d.state)
@@ -119,22 +119,22 @@ func (d *director) figure(f Figure) {
 }
 
 // draw sets the connections or programs that are shown as contributing.
-func (d *director) draw(parts func(from, to testutil.Instant) []Part) {
+func (d *director) draw(parts func(from, to testbed.Instant) []Part) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.parts = parts
 }
 
 // command runs a netnice command visibly and returns its start and end.
-func (d *director) command(ctx context.Context, limit float64, args ...string) (from, to testutil.Instant, err error) {
+func (d *director) command(ctx context.Context, limit float64, args ...string) (from, to testbed.Instant, err error) {
 	d.change(func(st *State) {
 		st.Scenes = slices.Clone(st.Scenes)
 		sc := &st.Scenes[st.Scene]
 		sc.Commands = append(slices.Clone(sc.Commands), "netnice "+strings.Join(args, " "))
 	})
-	from = testutil.Now()
+	from = testbed.Now()
 	_, err = d.netnice.Output(ctx, args...)
-	to = testutil.Now()
+	to = testbed.Now()
 	if err == nil {
 		d.change(func(st *State) { st.Limit = limit })
 	}
@@ -163,7 +163,7 @@ func (d *director) addTick() bool {
 	parts := d.parts
 	d.mu.Unlock()
 	to := from.Add(tick)
-	if testutil.Now() < to.Add(late) {
+	if testbed.Now() < to.Add(late) {
 		return false
 	}
 	rate := d.stage.rx.Goodput(0, from, to) * ipFactor
@@ -179,6 +179,6 @@ func (d *director) addTick() bool {
 }
 
 // settled returns the instant from which the figures of a change just made may be measured: 0.6 s later.
-func (d *director) settled() testutil.Instant {
-	return testutil.Now().Add(time.Duration(d.pace * 0.6 * float64(time.Second)))
+func (d *director) settled() testbed.Instant {
+	return testbed.Now().Add(time.Duration(d.pace * 0.6 * float64(time.Second)))
 }

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 )
 
 // This is the line of a home, each way, with the buffer of a modem. homeUp is the limit of the backup and
@@ -22,9 +22,9 @@ const (
 
 // home is a line that a call, a backup that is sent and a download share.
 type home struct {
-	pair     *testutil.Pair
-	in, out  *testutil.Receiver // at home, and outside
-	up, down *testutil.Sender
+	pair     *testbed.Pair
+	in, out  *testbed.Receiver // at home, and outside
+	up, down *testbed.Sender
 	call     *call
 }
 
@@ -36,19 +36,19 @@ func (s *stage) setUpHome() (*home, error) {
 		way.Rate, way.Buffer = homeRate, homeBuffer
 	}
 	var err error
-	if h.pair, err = testutil.NewDistantPair(line); err != nil {
+	if h.pair, err = testbed.NewDistantPair(line); err != nil {
 		return nil, err
 	}
-	cfg := testutil.ReceiverConfig{Interval: counted}
-	if h.in, err = testutil.StartReceiver(h.pair.A, cfg); err != nil {
+	cfg := testbed.ReceiverConfig{Interval: counted}
+	if h.in, err = testbed.StartReceiver(h.pair.A, cfg); err != nil {
 		return nil, err
 	}
-	if h.out, err = testutil.StartReceiver(h.pair.B, cfg); err != nil {
+	if h.out, err = testbed.StartReceiver(h.pair.B, cfg); err != nil {
 		return nil, err
 	}
-	bulk := func(in *testutil.NetNS, to fmt.Stringer) (*testutil.Sender, error) {
-		return testutil.StartSender(in, testutil.SenderConfig{
-			To: fmt.Sprintf("%s:%d", to, testutil.DefaultPort), Congestion: "cubic", Connections: 2,
+	bulk := func(in *testbed.NetNS, to fmt.Stringer) (*testbed.Sender, error) {
+		return testbed.StartSender(in, testbed.SenderConfig{
+			To: fmt.Sprintf("%s:%d", to, testbed.DefaultPort), Congestion: "cubic", Connections: 2,
 		})
 	}
 	if h.up, err = bulk(h.pair.A, h.pair.B4); err != nil {
@@ -67,12 +67,12 @@ func (h *home) close() []error {
 	if h.call != nil {
 		errs = append(errs, h.call.close())
 	}
-	for _, tx := range []*testutil.Sender{h.up, h.down} {
+	for _, tx := range []*testbed.Sender{h.up, h.down} {
 		if tx != nil {
 			errs = append(errs, tx.Close())
 		}
 	}
-	for _, rx := range []*testutil.Receiver{h.in, h.out} {
+	for _, rx := range []*testbed.Receiver{h.in, h.out} {
 		if rx != nil {
 			errs = append(errs, rx.Close())
 		}
@@ -90,23 +90,23 @@ func (p *program) atHome(ctx context.Context, length time.Duration) error {
 	if err != nil {
 		return err
 	}
-	p.draw(func(from, to testutil.Instant) []Part {
+	p.draw(func(from, to testbed.Instant) []Part {
 		return []Part{
 			roundTripPart("call", h.call.median(from, to), callBytes*float64(time.Second/callInterval)),
 			ratePart("backup, sent", h.out.Goodput(0, from, to)*ipFactor, homeRate),
 			ratePart("download", h.in.Goodput(0, from, to)*ipFactor, homeRate),
 		}
 	})
-	for _, tx := range []*testutil.Sender{h.up, h.down} {
+	for _, tx := range []*testbed.Sender{h.up, h.down} {
 		if _, err := tx.Start(); err != nil {
 			return err
 		}
 	}
-	begin := testutil.Now()
-	if err := testutil.Sleep(ctx, length*2/5); err != nil {
+	begin := testbed.Now()
+	if err := testbed.Sleep(ctx, length*2/5); err != nil {
 		return err
 	}
-	before := h.call.median(begin.Add(length/5), testutil.Now().Add(-time.Second/2))
+	before := h.call.median(begin.Add(length/5), testbed.Now().Add(-time.Second/2))
 	for _, limited := range []struct {
 		pid       int
 		direction string
@@ -118,14 +118,14 @@ func (p *program) atHome(ctx context.Context, length time.Duration) error {
 		}
 	}
 	// Data in the modem's buffers leave first.
-	if err := testutil.Sleep(ctx, length/5); err != nil {
+	if err := testbed.Sleep(ctx, length/5); err != nil {
 		return err
 	}
-	from := testutil.Now()
-	if err := testutil.Sleep(ctx, length*2/5); err != nil {
+	from := testbed.Now()
+	if err := testbed.Sleep(ctx, length*2/5); err != nil {
 		return err
 	}
-	to := testutil.Now().Add(-late)
+	to := testbed.Now().Add(-late)
 	after := h.call.median(from, to)
 	p.figure(Figure{
 		What: "call, before", Value: before.Seconds() * 1e3, Unit: "ms", Text: formatTrip(before), Wanted: "to compare", Verdict: Good,
@@ -137,14 +137,14 @@ func (p *program) atHome(ctx context.Context, length time.Duration) error {
 	p.figure(f)
 	for _, way := range []struct {
 		what string
-		tx   *testutil.Sender
-		rx   *testutil.Receiver
+		tx   *testbed.Sender
+		rx   *testbed.Receiver
 	}{{"sent", h.up, h.out}, {"received", h.down, h.in}} {
 		infos, _, err := way.tx.Info()
 		if err != nil {
 			return err
 		}
-		rate := way.rx.Goodput(0, from, to) * testutil.HeadersOfAll(infos).IPFactor
+		rate := way.rx.Goodput(0, from, to) * testbed.HeadersOfAll(infos).IPFactor
 		f := heldTo(homeUp, rate)
 		f.What = way.what
 		p.figure(f)

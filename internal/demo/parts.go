@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // connections shows each connection to a port; full is the rate of the longest bar, 0 = that of the fastest one.
-func (p *program) connections(name string, port uint16, full float64) func(from, to testutil.Instant) []Part {
-	return func(from, to testutil.Instant) []Part {
+func (p *program) connections(name string, port uint16, full float64) func(from, to testbed.Instant) []Part {
+	return func(from, to testbed.Instant) []Part {
 		rates := p.stage.rx.ConnGoodputs(port, from, to)
 		var out []Part
 		for i, r := range rates {
@@ -23,9 +23,9 @@ func (p *program) connections(name string, port uint16, full float64) func(from,
 }
 
 // programs shows each program by its port.
-func (p *program) programs(full float64, names map[uint16]string) func(from, to testutil.Instant) []Part {
+func (p *program) programs(full float64, names map[uint16]string) func(from, to testbed.Instant) []Part {
 	ports := slices.Sorted(maps.Keys(names))
-	return func(from, to testutil.Instant) []Part {
+	return func(from, to testbed.Instant) []Part {
 		var out []Part
 		for _, port := range ports {
 			out = append(out, ratePart(names[port], p.stage.rx.Goodput(port, from, to)*ipFactor, full))

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // roundTrip runs the same traffic over two links of the same kind at the same rate, one limited by netnice and one
@@ -14,12 +14,12 @@ func (p *program) roundTrip(ctx context.Context, length time.Duration) error {
 	if err := p.stage.setUpHTB(limit); err != nil {
 		return err
 	}
-	cfg := testutil.SenderConfig{Connections: connections}
+	cfg := testbed.SenderConfig{Connections: connections}
 	limited, err := p.stage.sender(p.stage.pair, portLimited, cfg)
 	if err != nil {
 		return err
 	}
-	queued, err := p.stage.sender(p.stage.other, testutil.DefaultPort, cfg)
+	queued, err := p.stage.sender(p.stage.other, testbed.DefaultPort, cfg)
 	if err != nil {
 		return err
 	}
@@ -27,25 +27,25 @@ func (p *program) roundTrip(ctx context.Context, length time.Duration) error {
 	if _, _, err := p.command(ctx, limit, "set", "--pid", strconv.Itoa(limited.PID()), "--up", limitText); err != nil {
 		return err
 	}
-	for _, tx := range []*testutil.Sender{limited, queued} {
+	for _, tx := range []*testbed.Sender{limited, queued} {
 		if _, err := tx.Start(); err != nil {
 			return err
 		}
 	}
-	p.draw(func(from, to testutil.Instant) []Part {
+	p.draw(func(from, to testbed.Instant) []Part {
 		return []Part{
 			roundTripPart("netnice", median(limited, from, to), p.stage.rx.Goodput(portLimited, from, to)*ipFactor),
 			roundTripPart("HTB", median(queued, from, to), p.stage.otherRx.Goodput(0, from, to)*ipFactor),
 		}
 	})
 	from := p.settled()
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return err
 	}
 	if err := p.held(limit, from, limited); err != nil {
 		return err
 	}
-	to := testutil.Now()
+	to := testbed.Now()
 	ours, theirs := median(limited, from, to), median(queued, from, to)
 	for _, f := range roundTripFigures(ours, theirs) {
 		p.figure(f)
@@ -68,6 +68,6 @@ func roundTripFigures(ours, theirs time.Duration) []Figure {
 }
 
 // median returns the median of a sender's smoothed round trips.
-func median(tx *testutil.Sender, from, to testutil.Instant) time.Duration {
-	return testutil.Percentile(tx.RTT(from, to), 50)
+func median(tx *testbed.Sender, from, to testbed.Instant) time.Duration {
+	return testbed.Percentile(tx.RTT(from, to), 50)
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // scene is a step of the script.
@@ -43,14 +43,14 @@ func (d *director) script() []scene {
 // program carries the senders from scene to scene.
 type program struct {
 	*director
-	tx        *testutil.Sender
-	one, many *testutil.Sender
+	tx        *testbed.Sender
+	one, many *testbed.Sender
 	free      float64 // the unlimited rate
 }
 
 func (p *program) unlimited(ctx context.Context, length time.Duration) error {
 	var err error
-	if p.tx, err = p.stage.sender(p.stage.pair, portProgram, testutil.SenderConfig{}); err != nil {
+	if p.tx, err = p.stage.sender(p.stage.pair, portProgram, testbed.SenderConfig{}); err != nil {
 		return err
 	}
 	p.draw(p.connections("connection", portProgram, 0))
@@ -58,7 +58,7 @@ func (p *program) unlimited(ctx context.Context, length time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return err
 	}
 	if p.free, err = p.rate(begin.Add(length/5), 0, p.tx); err != nil {
@@ -75,7 +75,7 @@ func (p *program) limited(ctx context.Context, length time.Duration) error {
 		return err
 	}
 	settled := p.settled()
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return err
 	}
 	p.figure(inForce(p.stage.rx, from, to))
@@ -83,7 +83,7 @@ func (p *program) limited(ctx context.Context, length time.Duration) error {
 }
 
 // inForce returns the time from the end of the command until the receiver gets at most a fifth more than the limit.
-func inForce(rx *testutil.Receiver, from, to testutil.Instant) Figure {
+func inForce(rx *testbed.Receiver, from, to testbed.Instant) Figure {
 	const window, longest = 100 * time.Millisecond, 3 * time.Second
 	f := Figure{What: "in force after the command", Unit: "ms", Wanted: "within 100 ms"}
 	for at := from; at < to.Add(longest); at = at.Add(counted / 5) {
@@ -104,14 +104,14 @@ func (p *program) grow(ctx context.Context, length time.Duration) error {
 		return err
 	}
 	from := p.settled()
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return err
 	}
 	if err := p.held(limit, from, p.tx); err != nil {
 		return err
 	}
-	rates := p.stage.rx.ConnGoodputs(portProgram, from, testutil.Now().Add(-late))
-	j := testutil.Jain(rates)
+	rates := p.stage.rx.ConnGoodputs(portProgram, from, testbed.Now().Add(-late))
+	j := testbed.Jain(rates)
 	f := Figure{What: "fairness (Jain)", Value: j, Unit: "ratio", Text: fmt.Sprintf("%.3f", j), Wanted: "at least 0.99"}
 	f.Verdict = judge(1-j, 0.01, 0.1)
 	p.figure(f)
@@ -120,7 +120,7 @@ func (p *program) grow(ctx context.Context, length time.Duration) error {
 
 func (p *program) fork(ctx context.Context, length time.Duration) error {
 	to := p.stage.pair.B4.String() + ":" + strconv.Itoa(portChild)
-	pid, err := p.tx.Fork(testutil.SenderConfig{To: to, Congestion: "cubic"})
+	pid, err := p.tx.Fork(testbed.SenderConfig{To: to, Congestion: "cubic"})
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (p *program) fork(ctx context.Context, length time.Duration) error {
 		portChild:   fmt.Sprintf("child %d, 1 conn.", pid),
 	}))
 	from := p.settled()
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return err
 	}
 	if err := p.held(limit, from, p.tx); err != nil {
@@ -148,11 +148,11 @@ func (p *program) user(ctx context.Context, length time.Duration) error {
 		return err
 	}
 	for _, s := range []struct {
-		tx    **testutil.Sender
+		tx    **testbed.Sender
 		port  uint16
 		conns int
 	}{{&p.one, portOne, 1}, {&p.many, portMany, many}} {
-		*s.tx, err = p.stage.sender(p.stage.pair, s.port, testutil.SenderConfig{Connections: s.conns, UID: p.stage.uid})
+		*s.tx, err = p.stage.sender(p.stage.pair, s.port, testbed.SenderConfig{Connections: s.conns, UID: p.stage.uid})
 		if err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (p *program) user(ctx context.Context, length time.Duration) error {
 		portMany: fmt.Sprintf("pid %d, %d conn.", p.many.PID(), many),
 	}))
 	from := p.settled()
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return err
 	}
 	if err := p.held(userLimit, from, p.one, p.many); err != nil {
@@ -185,7 +185,7 @@ func (p *program) lift(ctx context.Context, length time.Duration) error {
 		portOne:  fmt.Sprintf("pid %d", p.one.PID()),
 		portMany: fmt.Sprintf("pid %d", p.many.PID()),
 	}))
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return err
 	}
 	rate, err := p.rate(to.Add(length/5), 0, p.one, p.many)
@@ -193,7 +193,7 @@ func (p *program) lift(ctx context.Context, length time.Duration) error {
 		return err
 	}
 	p.figure(atLeast(rate, p.free/2, 2*userLimit, "as before"))
-	for _, tx := range []*testutil.Sender{p.one, p.many} {
+	for _, tx := range []*testbed.Sender{p.one, p.many} {
 		if _, err := tx.Stop(); err != nil {
 			return err
 		}
@@ -203,8 +203,8 @@ func (p *program) lift(ctx context.Context, length time.Duration) error {
 
 // rate returns the IP bytes per second to a port (0 = all) from then until now; the senders report the share of
 // headers.
-func (p *program) rate(from testutil.Instant, port uint16, senders ...*testutil.Sender) (float64, error) {
-	var conns []testutil.ConnInfo
+func (p *program) rate(from testbed.Instant, port uint16, senders ...*testbed.Sender) (float64, error) {
+	var conns []testbed.ConnInfo
 	for _, tx := range senders {
 		infos, _, err := tx.Info()
 		if err != nil {
@@ -212,12 +212,12 @@ func (p *program) rate(from testutil.Instant, port uint16, senders ...*testutil.
 		}
 		conns = append(conns, infos...)
 	}
-	payload := p.stage.rx.Goodput(port, from, testutil.Now().Add(-late))
-	return payload * testutil.HeadersOfAll(conns).IPFactor, nil
+	payload := p.stage.rx.Goodput(port, from, testbed.Now().Add(-late))
+	return payload * testbed.HeadersOfAll(conns).IPFactor, nil
 }
 
 // held adds a figure for the rate of all senders together since then.
-func (p *program) held(limit float64, from testutil.Instant, senders ...*testutil.Sender) error {
+func (p *program) held(limit float64, from testbed.Instant, senders ...*testbed.Sender) error {
 	rate, err := p.rate(from, 0, senders...)
 	if err != nil {
 		return err
@@ -227,8 +227,8 @@ func (p *program) held(limit float64, from testutil.Instant, senders ...*testuti
 }
 
 // half returns a figure for two programs that should get equal rates.
-func (p *program) half(what string, from testutil.Instant, a, b uint16) Figure {
-	to := testutil.Now().Add(-late)
+func (p *program) half(what string, from testbed.Instant, a, b uint16) Figure {
+	to := testbed.Now().Add(-late)
 	x, y := p.stage.rx.Goodput(a, from, to), p.stage.rx.Goodput(b, from, to)
 	share := x / (x + y)
 	f := Figure{What: what, Value: share, Unit: "ratio", Wanted: "50 : 50 ± 3"}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/account"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // The receiver has a port for each program, so that it can distinguish them.
@@ -29,11 +29,11 @@ const (
 type stage struct {
 	netnice      netnice
 	daemonBefore bool // a daemon ran already
-	pair         *testutil.Pair
-	rx           *testutil.Receiver
-	other        *testutil.Pair // with HTB
-	otherRx      *testutil.Receiver
-	senders      []*testutil.Sender
+	pair         *testbed.Pair
+	rx           *testbed.Receiver
+	other        *testbed.Pair // with HTB
+	otherRx      *testbed.Receiver
+	senders      []*testbed.Sender
 	home         home // a slow line, with a call
 	uid          uint32
 	limited      []string // processes whose limits the demo lifts at the end
@@ -46,35 +46,35 @@ func (s *stage) setUp(ctx context.Context) error {
 	if s.uid, err = spareUID(ctx); err != nil {
 		return err
 	}
-	if s.pair, err = testutil.NewPair(); err != nil {
+	if s.pair, err = testbed.NewPair(); err != nil {
 		return err
 	}
-	cfg := testutil.ReceiverConfig{Interval: counted}
+	cfg := testbed.ReceiverConfig{Interval: counted}
 	for port := uint16(portProgram); port <= portLimited; port++ {
-		cfg.Ports = append(cfg.Ports, testutil.Port{Number: port})
+		cfg.Ports = append(cfg.Ports, testbed.Port{Number: port})
 	}
-	s.rx, err = testutil.StartReceiver(s.pair.B, cfg)
+	s.rx, err = testbed.StartReceiver(s.pair.B, cfg)
 	return err
 }
 
 // setUpHTB makes a second link of the same kind with HTB on it.
 func (s *stage) setUpHTB(bytesPerSec uint64) error {
 	var err error
-	if s.other, err = testutil.NewPair(); err != nil {
+	if s.other, err = testbed.NewPair(); err != nil {
 		return err
 	}
-	if err := testutil.ShapeHTB(s.other.A, bytesPerSec); err != nil {
+	if err := testbed.ShapeHTB(s.other.A, bytesPerSec); err != nil {
 		return err
 	}
-	s.otherRx, err = testutil.StartReceiver(s.other.B, testutil.ReceiverConfig{Interval: counted})
+	s.otherRx, err = testbed.StartReceiver(s.other.B, testbed.ReceiverConfig{Interval: counted})
 	return err
 }
 
 // sender starts a program that will send over the pair.
-func (s *stage) sender(pair *testutil.Pair, port uint16, cfg testutil.SenderConfig) (*testutil.Sender, error) {
+func (s *stage) sender(pair *testbed.Pair, port uint16, cfg testbed.SenderConfig) (*testbed.Sender, error) {
 	cfg.To = netip.AddrPortFrom(pair.B4, port).String()
 	cfg.Congestion = "cubic"
-	tx, err := testutil.StartSender(pair.A, cfg)
+	tx, err := testbed.StartSender(pair.A, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -114,12 +114,12 @@ func (s *stage) close(ctx context.Context) (gone bool, err error) {
 	for _, tx := range s.senders {
 		errs = append(errs, tx.Close())
 	}
-	for _, rx := range []*testutil.Receiver{s.rx, s.otherRx} {
+	for _, rx := range []*testbed.Receiver{s.rx, s.otherRx} {
 		if rx != nil {
 			errs = append(errs, rx.Close())
 		}
 	}
-	for _, p := range []*testutil.Pair{s.pair, s.other} {
+	for _, p := range []*testbed.Pair{s.pair, s.other} {
 		if p != nil {
 			errs = append(errs, p.Close())
 		}
@@ -147,7 +147,7 @@ func awaitEnd(ctx context.Context, pid int) bool {
 		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			return true
 		}
-		if testutil.Sleep(ctx, 50*time.Millisecond) != nil {
+		if testbed.Sleep(ctx, 50*time.Millisecond) != nil {
 			return false
 		}
 	}

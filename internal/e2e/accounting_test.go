@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // Every byte that leaves under a limit must be charged. holds and holdsFor compare both counts where `ls` lists a
@@ -21,15 +21,15 @@ const leastCompared = 100 * time.Millisecond
 // charges holds, at one instant, the bytes charged to each subject that has a certain limit on its egress.
 type charges struct {
 	bytes         map[string]uint64
-	before, after testutil.Instant // the counters are read between these instants
+	before, after testbed.Instant // the counters are read between these instants
 }
 
 // chargesOf reads the counters. The map is empty if no daemon answers.
 func (f *field) chargesOf(limit float64) (c charges) {
 	f.t.Helper()
-	c = charges{bytes: map[string]uint64{}, before: testutil.Now()}
+	c = charges{bytes: map[string]uint64{}, before: testbed.Now()}
 	r := f.netnice("ls", "--json")
-	c.after = testutil.Now()
+	c.after = testbed.Now()
 	var list api.NodeList
 	if r.code != 0 || json.Unmarshal([]byte(r.out), &list) != nil {
 		return c

@@ -12,8 +12,9 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // Under a limit on prefixes netnice finds each host that gets packets, and gives it a rate of its own. No host's
@@ -50,7 +51,7 @@ func TestAdaptPrefixes(t *testing.T) {
 	v4, v6 := f.datagramsTo(6001, 1000, 2*capacity, false, nil), f.datagramsTo(6002, 1000, 2*capacity, true, nil)
 	f.assertWithin("both hosts are followed", 20*time.Second, func() bool { return len(list().Adapted) == 2 })
 	time.Sleep(16 * time.Second)
-	f.judge(testutil.Now(), 3*time.Second, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now(), 3*time.Second, func(from, to testbed.Instant) error {
 		f.until(from)
 		before, _, err := p.Relay.Counters()
 		if err != nil {
@@ -155,7 +156,7 @@ func TestAdaptByRule(t *testing.T) {
 	d := f.datagramsTo(6001, 1000, 2*capacity, true, nil)
 	f.assertWithin("its host is followed", 20*time.Second, func() bool { return strings.Contains(s.netnice("adapt").out, own6) })
 	time.Sleep(6 * time.Second) // netnice measures other senders for the first time after three
-	f.judge(testutil.Now(), 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now(), 2*time.Second, func(from, to testbed.Instant) error {
 		f.until(from)
 		perSec, _ := d.rate(to.Sub(from))
 		t.Logf("%.3f of the rule's most", perSec/200e3)

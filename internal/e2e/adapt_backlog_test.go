@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 const (
@@ -75,7 +76,7 @@ func TestAdaptBacklog(t *testing.T) {
 			rx.read("ready")
 			tx := f.python(options{in: f.A}, agedFlood, host, "6001", fmt.Sprint(100*capacity), strconv.Itoa(c.sockets))
 			tx.read("ready")
-			begin := testutil.Now()
+			begin := testbed.Now()
 			time.Sleep(over)
 			rx.tell("how old")
 			var came int
@@ -93,7 +94,7 @@ func TestAdaptBacklog(t *testing.T) {
 			if dropped == 0 && c.sockets > 1 { // the buffer of one socket may be full before anything has to be dropped
 				t.Error("nothing was dropped at the source")
 			}
-			if why := cpus.excuse(begin, testutil.Now()); why != "" {
+			if why := cpus.excuse(begin, testbed.Now()); why != "" {
 				t.Logf("not judged: the delay, because %s", why)
 				return
 			}

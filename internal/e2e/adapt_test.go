@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // adapted returns the one host whose path netnice follows.
@@ -66,7 +67,7 @@ func TestAdapt(t *testing.T) {
 			}
 			holds := func(when string) {
 				t.Helper()
-				f.judge(testutil.Now(), 3*time.Second, func(from, to testutil.Instant) error {
+				f.judge(testbed.Now(), 3*time.Second, func(from, to testbed.Instant) error {
 					f.until(from)
 					before, _, err := p.Relay.Counters()
 					if err != nil {
@@ -159,7 +160,7 @@ func TestAdaptFromTheFirst(t *testing.T) {
 				}
 				return nil
 			}
-			f.judge(testutil.Now(), 11*time.Second, func(testutil.Instant, testutil.Instant) error {
+			f.judge(testbed.Now(), 11*time.Second, func(testbed.Instant, testbed.Instant) error {
 				for _, when := range []string{"at first", "after a pause"} {
 					if err := begins(when); err != nil {
 						return err
@@ -173,14 +174,14 @@ func TestAdaptFromTheFirst(t *testing.T) {
 }
 
 // cubicBefore starts a TCP connection that fills the path for two seconds, and sends until the test ends.
-func cubicBefore(t *testing.T, p *testutil.Pair) (*testutil.Receiver, *testutil.Sender) {
+func cubicBefore(t *testing.T, p *testbed.Pair) (*testbed.Receiver, *testbed.Sender) {
 	t.Helper()
-	rx, err := testutil.StartReceiver(p.B, testutil.ReceiverConfig{})
+	rx, err := testbed.StartReceiver(p.B, testbed.ReceiverConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = rx.Close() })
-	tcp, err := testutil.StartSender(p.A, testutil.SenderConfig{To: netip.AddrPortFrom(p.B4, testutil.DefaultPort).String(), Congestion: "cubic"})
+	tcp, err := testbed.StartSender(p.A, testbed.SenderConfig{To: netip.AddrPortFrom(p.B4, testbed.DefaultPort).String(), Congestion: "cubic"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +246,7 @@ func TestAdaptShortQueue(t *testing.T) {
 			d := f.datagramsTo(6001, 1000, 4*capacity, v6, nil)
 			f.assertWithin("a window", 40*time.Second, func() bool { return s.adapted().WindowPackets > 0 })
 			time.Sleep(4 * time.Second)
-			f.judge(testutil.Now(), 8*time.Second, func(from, to testutil.Instant) error {
+			f.judge(testbed.Now(), 8*time.Second, func(from, to testbed.Instant) error {
 				f.until(from)
 				ours, lost := d.rate(to.Sub(from))
 				theirs := rx.Goodput(0, from, to) * 1500 / 1448
@@ -268,7 +269,7 @@ func TestAdaptShortQueue(t *testing.T) {
 			}
 			f.assertWithin("the window ends", 20*time.Second, func() bool { a := s.adapted(); return a.WindowPackets == 0 && a.Mode == "delay" })
 			time.Sleep(4 * time.Second)
-			f.judge(testutil.Now(), 4*time.Second, func(from, to testutil.Instant) error {
+			f.judge(testbed.Now(), 4*time.Second, func(from, to testbed.Instant) error {
 				f.until(from)
 				alone, lost := d.rate(to.Sub(from))
 				t.Logf("alone %.3f of the path, %.3f lost, %+v", alone/capacity, lost, s.adapted())
@@ -346,7 +347,7 @@ func TestAdaptChargesNoProbes(t *testing.T) {
 			}
 			d := f.datagramsTo(6001, 1000, 2*capacity, false, nil)
 			time.Sleep(6 * time.Second)
-			f.judge(testutil.Now(), 3*time.Second, func(from, to testutil.Instant) error {
+			f.judge(testbed.Now(), 3*time.Second, func(from, to testbed.Instant) error {
 				f.until(from)
 				perSec, _ := d.rate(to.Sub(from))
 				a := s.adapted()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -17,9 +18,9 @@ func TestRefusedBeside(t *testing.T) {
 	// Not parallel: it counts what the whole machine holds.
 	f := newField(upStage(t))
 	first := f.daemons[0]
-	x := f.send(testutil.SenderConfig{})
+	x := f.send(testbed.SenderConfig{})
 	f.must("set", "--pid", x.pid(), "--up", "5MB/s")
-	f.env = slices.DeleteFunc(os.Environ(), func(v string) bool { return v == testutil.Beside })
+	f.env = slices.DeleteFunc(os.Environ(), func(v string) bool { return v == testbed.Beside })
 	at := []string{"--socket", "/run/other/netnice.sock"}
 	other := slices.Concat(at, []string{"--state-dir", "/var/lib/other", "--pin-dir", "/sys/fs/bpf/other"})
 	const why, remedy = "netnice is up already, with its programs in /sys/fs/bpf/netnice", "netnice down --pin-dir /sys/fs/bpf/netnice"
@@ -34,7 +35,7 @@ func TestRefusedBeside(t *testing.T) {
 	for o := range added(t, before) {
 		t.Errorf("%v was made for a daemon that was refused", o)
 	}
-	f.holds("the first's", testutil.Now(), 5e6, x.port)
+	f.holds("the first's", testbed.Now(), 5e6, x.port)
 
 	f.must(append([]string{"up", "--beside"}, other...)...)
 	t.Cleanup(func() {
@@ -58,7 +59,7 @@ func TestRefusedBesideAtOnce(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestRefusedBeside")
 	machineAlone(t) // both would be refused because of another test's daemon
 	s := newStage(t)
-	s.env = slices.DeleteFunc(os.Environ(), func(v string) bool { return v == testutil.Beside })
+	s.env = slices.DeleteFunc(os.Environ(), func(v string) bool { return v == testbed.Beside })
 	results := make([]result, 2)
 	var both sync.WaitGroup
 	for i := range results {
@@ -90,8 +91,8 @@ func TestLiftedBeside(t *testing.T) {
 	const first, second, most = 400e3, 5e6, freely
 	uid := spare + 66
 	user := itoa(uid)
-	x := f.send(testutil.SenderConfig{UID: uid})
-	set := func(s *stage, rate string) testutil.Instant {
+	x := f.send(testbed.SenderConfig{UID: uid})
+	set := func(s *stage, rate string) testbed.Instant {
 		t.Helper()
 		return s.must("set", "--user", user, "--up", rate)
 	}
@@ -99,7 +100,7 @@ func TestLiftedBeside(t *testing.T) {
 	f.until(set(f.stage, "400kB/s").Add(time.Second)) // the rate falls from 100 MB/s
 	f.holds("the second's, which is higher", set(other, "5MB/s"), first, x.port)
 	f.until(f.must("unset", "--user", user).Add(2 * time.Second)) // the second has seen the disarmed callbacks
-	f.holds("the first's lifted", testutil.Now(), second, x.port)
+	f.holds("the first's lifted", testbed.Now(), second, x.port)
 	f.free("both lifted", other.must("unset", "--user", user), most, x.port)
 
 	f.until(set(f.stage, "400kB/s").Add(time.Second))

@@ -12,14 +12,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // cpuLog records how busy the machine was and when it stood still. A rate can fall short because other programs take
 // the CPUs, or because the host withholds them. The tests do not blame netnice for such a rate.
 type cpuLog struct {
 	mu      sync.Mutex
-	at      []testutil.Instant
+	at      []testbed.Instant
 	seconds []float64 // busy or withheld by the host, since boot
 	dropped []uint64  // packets dropped after they had reached a device here, since boot
 	pauses  []pause
@@ -27,7 +27,7 @@ type cpuLog struct {
 
 // pause is a span of time in which a processor let no thread here wake up.
 type pause struct {
-	from testutil.Instant
+	from testbed.Instant
 	took time.Duration
 }
 
@@ -56,10 +56,10 @@ func (l *cpuLog) watchWakeups() {
 }
 
 func (l *cpuLog) watchWakeup() {
-	for last := testutil.Now(); ; {
+	for last := testbed.Now(); ; {
 		every := unix.NsecToTimespec(pauseEvery.Nanoseconds())
 		_ = unix.Nanosleep(&every, nil) // sleeps in this thread itself, without the Go runtime's timers
-		now := testutil.Now()
+		now := testbed.Now()
 		if late := now.Sub(last) - pauseEvery; late > pauseLeast {
 			l.mu.Lock()
 			l.pauses = append(l.pauses, pause{last, late})
@@ -70,7 +70,7 @@ func (l *cpuLog) watchWakeup() {
 }
 
 // paused adds up the pauses between two instants.
-func (l *cpuLog) paused(from, to testutil.Instant) (sum time.Duration) {
+func (l *cpuLog) paused(from, to testbed.Instant) (sum time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range l.pauses {
@@ -84,10 +84,10 @@ var cpus cpuLog
 
 func (l *cpuLog) watch() {
 	for {
-		if c, err := testutil.ReadMachineCPU(); err == nil {
+		if c, err := testbed.ReadMachineCPU(); err == nil {
 			n := backlogDropped()
 			l.mu.Lock()
-			l.at, l.seconds, l.dropped = append(l.at, testutil.Now()), append(l.seconds, c.Busy+c.Steal), append(l.dropped, n)
+			l.at, l.seconds, l.dropped = append(l.at, testbed.Now()), append(l.seconds, c.Busy+c.Steal), append(l.dropped, n)
 			l.mu.Unlock()
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -113,7 +113,7 @@ func backlogDropped() (sum uint64) {
 
 // looks returns the indices of the first and the last sample between two instants; some is false if there are not
 // two.
-func (l *cpuLog) looks(from, to testutil.Instant) (first, last int, some bool) {
+func (l *cpuLog) looks(from, to testbed.Instant) (first, last int, some bool) {
 	first, last = -1, -1
 	for i, at := range l.at {
 		if at >= from && first < 0 {
@@ -127,7 +127,7 @@ func (l *cpuLog) looks(from, to testutil.Instant) (first, last int, some bool) {
 }
 
 // lost returns how many received packets the backlog dropped, from about one instant to another.
-func (l *cpuLog) lost(from, to testutil.Instant) uint64 {
+func (l *cpuLog) lost(from, to testbed.Instant) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first, last, some := l.looks(from, to)
@@ -138,7 +138,7 @@ func (l *cpuLog) lost(from, to testutil.Instant) uint64 {
 }
 
 // busy returns the part of all CPUs' time that was used between two instants.
-func (l *cpuLog) busy(from, to testutil.Instant) float64 {
+func (l *cpuLog) busy(from, to testbed.Instant) float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first, last, some := l.looks(from, to)
@@ -164,7 +164,7 @@ func isDisturbed(busy float64, still, span time.Duration) bool {
 
 // disturbance returns what may have kept a rate low between two instants, or "" if there is no reason. An emulated
 // path stood still for the time stalled between them. A disturbance is no excuse for a rate above its limit.
-func (l *cpuLog) disturbance(from, to testutil.Instant, stalled time.Duration) string {
+func (l *cpuLog) disturbance(from, to testbed.Instant, stalled time.Duration) string {
 	busy, paused := l.busy(from, to), l.paused(from, to)
 	if !isDisturbed(busy, max(paused, stalled), to.Sub(from)) {
 		return ""
@@ -177,10 +177,10 @@ func (l *cpuLog) disturbance(from, to testutil.Instant, stalled time.Duration) s
 }
 
 // excuse is disturbance without an emulated path.
-func (l *cpuLog) excuse(from, to testutil.Instant) string { return l.disturbance(from, to, 0) }
+func (l *cpuLog) excuse(from, to testbed.Instant) string { return l.disturbance(from, to, 0) }
 
 // excused reports whether the machine was disturbed between two instants, and logs it: the verdict is left out then.
-func excused(t testing.TB, from, to testutil.Instant) bool {
+func excused(t testing.TB, from, to testbed.Instant) bool {
 	t.Helper()
 	excuse := cpus.excuse(from, to)
 	if excuse != "" {
@@ -192,7 +192,7 @@ func excused(t testing.TB, from, to testutil.Instant) bool {
 // aftereffect names an event before or in a span that may slow TCP down in it, though the machine was undisturbed
 // meanwhile: a disturbed second before, or lost packets. Such an event is a reason to measure again, but no excuse.
 // aftereffect returns "" if there was none.
-func (l *cpuLog) aftereffect(from, to testutil.Instant) string {
+func (l *cpuLog) aftereffect(from, to testbed.Instant) string {
 	if earlier := l.excuse(from.Add(-aftermath), from); earlier != "" {
 		return "in the second before " + earlier
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -16,7 +17,7 @@ func TestChangeInMidTransfer(t *testing.T) {
 	for _, connections := range testutil.Subset([]int{1, 16}, 1) {
 		t.Run(fmt.Sprintf("%d connections", connections), func(t *testing.T) {
 			f := newField(upStage(t))
-			x := f.send(testutil.SenderConfig{Connections: connections})
+			x := f.send(testbed.SenderConfig{Connections: connections})
 			time.Sleep(200 * time.Millisecond)
 			for _, step := range []struct {
 				say  string
@@ -39,7 +40,7 @@ func TestChangeOnTwoLevels(t *testing.T) {
 		t.Run(fmt.Sprintf("%d connections", connections), func(t *testing.T) {
 			f := newField(upStage(t))
 			user := itoa(spare)
-			x := f.send(testutil.SenderConfig{Connections: connections, UID: spare})
+			x := f.send(testbed.SenderConfig{Connections: connections, UID: spare})
 			time.Sleep(200 * time.Millisecond)
 			f.must("set", "--pid", x.pid(), "--up", "10MB/s")
 			f.holds("tree 10, user 20", f.must("set", "--user", user, "--up", "20MB/s"), 10e6, x.port)
@@ -57,7 +58,7 @@ func TestChangeInsideOneSend(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestChangeInMidTransfer")
 	t.Parallel()
 	f := newField(upStage(t))
-	x := f.sender(testutil.SenderConfig{Mode: testutil.BigSend, Bytes: 0x7ffff000}) // the most that one call takes
+	x := f.sender(testbed.SenderConfig{Mode: testbed.BigSend, Bytes: 0x7ffff000}) // the most that one call takes
 	f.must("set", "--pid", x.pid(), "--up", "60MB/s")
 	f.holds("60 MB/s", x.begin().Add(300*time.Millisecond), 60e6, x.port)
 	f.holds("3 MB/s", f.must("set", "--pid", x.pid(), "--up", "3MB/s"), 3e6, x.port)
@@ -74,7 +75,7 @@ func TestChangeInsideOneSend(t *testing.T) {
 func TestSetAndUnsetAgain(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
-	x := f.send(testutil.SenderConfig{Connections: 2})
+	x := f.send(testbed.SenderConfig{Connections: 2})
 	for range 4 {
 		at := f.must("set", "--pid", x.pid(), "--up", "4MB/s")
 		// TCP needs a timeout of 200 ms to repeat the data that a flow of GB/s lost before the limit.
@@ -121,13 +122,13 @@ wait()
 			x.tell("type")
 			x.read("typed")
 			f.must("unset", "--pid", x.pid())
-			begin := testutil.Now()
+			begin := testbed.Now()
 			x.tell("go")
 			came := eventually(10*time.Second, func() bool {
-				now := testutil.Now()
+				now := testbed.Now()
 				return f.rx.Bytes(ports[0], now) >= size && f.rx.Bytes(ports[1], now) >= size
 			})
-			end := testutil.Now()
+			end := testbed.Now()
 			t.Logf("%v after the limit was lifted", end.Sub(begin))
 			// It takes 10 ms without a limit; the last keystroke may still wait for its departure time.
 			if !came || end.Sub(begin) > time.Second && !excused(t, begin, end) {
@@ -171,7 +172,7 @@ while True:
 	for _, x := range subjects {
 		f.must("set", "--pid", x.pid(), "--up", fmt.Sprintf("%dB/s", x.limit), "--down", "1MB/s")
 	}
-	first := testutil.Now().Add(2 * time.Second)
+	first := testbed.Now().Add(2 * time.Second)
 	last := first.Add(30 * time.Second)
 	f.until(last)
 	for _, x := range subjects {
@@ -192,7 +193,7 @@ while True:
 			f.must("set", "--pid", x.pid(), "--up", "0")
 		}
 	}
-	after := testutil.Now().Add(time.Second)
+	after := testbed.Now().Add(time.Second)
 	for i, x := range subjects {
 		what := fmt.Sprintf("%d B/s, chunks of %d", x.limit, x.chunk)
 		if i%3 != 1 {

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -95,7 +96,7 @@ func TestForeignSockops(t *testing.T) {
 	}, "before ours") {
 		t.Run(name, func(t *testing.T) {
 			f := newField(upStage(t))
-			const port = testutil.DefaultPort + 15 // no other program uses it
+			const port = testbed.DefaultPort + 15 // no other program uses it
 			dir := where(t)
 			foreign := newForeign(t, dir, port)
 			x := f.python(options{in: f.A, cgroup: dir}, `
@@ -111,7 +112,7 @@ wait()
 			f.must("set", "--pid", x.pid(), "--up", "5MB/s")
 			x.tell("go")
 			x.read("open")
-			at := testutil.Now().Add(1100 * time.Millisecond)
+			at := testbed.Now().Add(1100 * time.Millisecond)
 			f.holds("after a second", at, 5e6, port)
 			f.holds("changed", f.must("set", "--pid", x.pid(), "--up", "2MB/s"), 2e6, port)
 			f.free("lifted", f.must("unset", "--pid", x.pid()), freely, port)

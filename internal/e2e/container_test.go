@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // containerID returns an id of Docker's format that no other run has.
@@ -69,7 +69,7 @@ func TestContainer(t *testing.T) {
 	f.nameContainer(second, "web")
 	f.python(options{in: f.A, cgroup: containerCgroup(t, second)}, floodOne, f.to(port+1))
 	f.assertWithin("the next is found", 2*time.Second, func() bool { return f.nodes()["container:web"].Processes == 1 })
-	f.holds("what has the name next", testutil.Now(), 5e6, port+1)
+	f.holds("what has the name next", testbed.Now(), 5e6, port+1)
 	f.free("lifted, by id", f.must("unset", "--container", second[:12]), 50e6, port+1)
 }
 
@@ -99,7 +99,7 @@ func TestRuleContainer(t *testing.T) {
 	r.nameContainer(later, "web-2")
 	next := r.python(options{in: r.A, cgroup: containerCgroup(t, later)}, floodOne, r.to(p+4))
 	t.Logf("in force %v after exec", r.afterExec(next.pid()))
-	r.holds("in one that is started later", testutil.Now(), 2e6, p+4)
+	r.holds("in one that is started later", testbed.Now(), 2e6, p+4)
 	for _, s := range []*script{x, next} {
 		n := r.nodeOf(s.pid())
 		if n == nil || len(n.Limits) != 1 || n.Limits[0].BytesPerSec != 2e6 || n.Limits[0].Rule == nil || n.Limits[0].Rule.Name != "web" {

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -113,14 +114,14 @@ func (g *cgroupTree) opener(dir string) (x *script, port uint16) {
 	return x, g.ports
 }
 
-func open(x *script) testutil.Instant {
+func open(x *script) testbed.Instant {
 	x.t.Helper()
 	x.tell("open")
 	x.read("open")
-	return testutil.Now()
+	return testbed.Now()
 }
 
-func (g *cgroupTree) set(x *script, rate string) testutil.Instant {
+func (g *cgroupTree) set(x *script, rate string) testbed.Instant {
 	g.t.Helper()
 	return g.must("set", "--pid", x.pid(), "--up", rate)
 }
@@ -159,7 +160,7 @@ func TestEgressFollows(t *testing.T) {
 	g.holds("a second process", g.set(y, "2MB/s"), 2e6, c)
 	g.must("unset", "--pid", x.pid())
 	g.egressOn("the first one lifted", d, g.one, true)
-	g.holds("down again", testutil.Now(), 2e6, c)
+	g.holds("down again", testbed.Now(), 2e6, c)
 
 	at = g.must("set", "--user", itoa(spare+25), "--up", "1MB/s")
 	g.egressOn("with a limit on a user", d, cgroupMount(), false)
@@ -229,7 +230,7 @@ func TestEgressGuarded(t *testing.T) {
 func shortFromElsewhere(t *testing.T, killed bool) {
 	t.Helper()
 	g := newCgroupTree(upStage(t))
-	x := g.sender(testutil.SenderConfig{Mode: testutil.Short, Connections: 8, ShortWait: true})
+	x := g.sender(testbed.SenderConfig{Mode: testbed.Short, Connections: 8, ShortWait: true})
 	g.move(x.pid(), g.inner)
 	g.must("set", "--pid", x.pid(), "--up", "1MB/s")
 	g.egressOn("in its cgroup", g.daemons[0], g.inner, false)
@@ -244,7 +245,7 @@ func shortFromElsewhere(t *testing.T, killed bool) {
 		g.egressOn("moved", g.daemons[0], g.x, true)
 	}
 	t.Logf("short connections from another cgroup: %.3f of the limit", got/1e6)
-	if got > 1.05e6 || got < 0.9e6 && !excused(t, begin, testutil.Now()) {
+	if got > 1.05e6 || got < 0.9e6 && !excused(t, begin, testbed.Now()) {
 		t.Errorf("short connections send %.0f bytes/s under a limit of 1 MB/s", got)
 	}
 	report, err := x.Stop()
@@ -294,7 +295,7 @@ os.kill(child, 9)
 			g := newCgroupTree(upStage(t))
 			port, service := g.ports+1, fmt.Sprintf("%s:9000", g.A4)
 			if name == "listening" {
-				port = testutil.DefaultPort + readers // a port at which the field's own receiver does not listen
+				port = testbed.DefaultPort + readers // a port at which the field's own receiver does not listen
 			}
 			x := g.python(options{in: g.A, cgroup: g.two}, fmt.Sprintf(made, text[0], text[1]), g.to(port), service)
 			child := x.read("pid")
@@ -318,7 +319,7 @@ while s.recv(1 << 16): pass
 			} else {
 				g.begins(port)
 			}
-			g.holds("a socket from elsewhere", testutil.Now().Add(100*time.Millisecond), 5e6, port)
+			g.holds("a socket from elsewhere", testbed.Now().Add(100*time.Millisecond), 5e6, port)
 			g.egressOn("a socket from elsewhere", g.daemons[0], g.x, true)
 		})
 	}
@@ -339,7 +340,7 @@ func TestEgressOutlivesDaemon(t *testing.T) {
 	g.holds("with a daemon", at, 5e6, a)
 	made := objectsOf(t, first.cmd.Process.Pid)
 	first.kill()
-	g.holds("without", testutil.Now(), 5e6, a)
+	g.holds("without", testbed.Now(), 5e6, a)
 
 	second := s.daemon()
 	g.egressOn("adopted", second, g.inner, true)
@@ -350,7 +351,7 @@ func TestEgressOutlivesDaemon(t *testing.T) {
 
 	third := s.daemon()
 	g.egressOn("adopted from elsewhere", third, cgroupMount(), true)
-	g.holds("adopted from elsewhere", testutil.Now(), 5e6, a)
+	g.holds("adopted from elsewhere", testbed.Now(), 5e6, a)
 	for o := range objectsOf(t, third.cmd.Process.Pid) {
 		made[o] = true
 	}
@@ -383,7 +384,7 @@ flood(s)
 	g.egressOn("a socket with a rate", d, cgroupMount(), true)
 	y.tell("go")
 	g.begins(g.ports)
-	g.holds("a socket with a rate", testutil.Now(), 2e6, g.ports)
+	g.holds("a socket with a rate", testbed.Now(), 2e6, g.ports)
 	y.close()
 	if !eventually(8*time.Second, func() bool {
 		for _, id := range egress(t, d.cmd.Process.Pid) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -24,13 +25,13 @@ func TestKilledDaemon(t *testing.T) {
 	}
 	f := newField(s)
 	first := s.daemon()
-	x := f.send(testutil.SenderConfig{Connections: 2, UID: spare})
+	x := f.send(testbed.SenderConfig{Connections: 2, UID: spare})
 	s.must("set", "--pid", x.pid(), "--up", "10MB/s")
 	f.holds("with a daemon", s.must("set", "--user", itoa(spare), "--up", "20MB/s"), 10e6, x.port)
 
 	made := objectsOf(t, first.cmd.Process.Pid)
 	first.kill()
-	killed := testutil.Now()
+	killed := testbed.Now()
 	f.holds("without a daemon", killed, 10e6, x.port)
 	r := s.netnice("ls")
 	if r.code != 5 || !strings.Contains(r.err, "limits of an earlier one still hold") {
@@ -40,14 +41,14 @@ func TestKilledDaemon(t *testing.T) {
 	if err := x.Grow(2); err != nil {
 		t.Fatal(err)
 	}
-	child, err := x.Fork(testutil.SenderConfig{To: f.to(x.port + 1)})
+	child, err := x.Fork(testbed.SenderConfig{To: f.to(x.port + 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.holds("grown and forked without a daemon", testutil.Now(), 10e6, x.port, x.port+1)
+	f.holds("grown and forked without a daemon", testbed.Now(), 10e6, x.port, x.port+1)
 
 	second := s.daemon()
-	f.holds("adopted", testutil.Now(), 10e6, x.port, x.port+1)
+	f.holds("adopted", testbed.Now(), 10e6, x.port, x.port+1)
 	nodes := s.nodes()
 	tree, user := nodes["pid:"+x.pid()], nodes["user:"+itoa(spare)]
 	if len(nodes) != 2 || len(tree.Limits) != 1 || tree.Limits[0].BytesPerSec != 10e6 ||
@@ -75,7 +76,7 @@ func TestDownAfterKill(t *testing.T) {
 	before := ours(t)
 	f := newField(s)
 	d := s.daemon()
-	x := f.send(testutil.SenderConfig{})
+	x := f.send(testbed.SenderConfig{})
 	s.must("set", "--pid", x.pid(), "--up", "5MB/s")
 	made := objectsOf(t, d.cmd.Process.Pid)
 	d.kill()
@@ -92,7 +93,7 @@ func TestSubjectEndsWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))
-	x := f.send(testutil.SenderConfig{})
+	x := f.send(testbed.SenderConfig{})
 	f.must("set", "--pid", x.pid(), "--up", "5MB/s")
 	f.must("set", "--user", itoa(spare), "--up", "5MB/s")
 	f.daemons[0].kill()
@@ -124,7 +125,7 @@ func TestDownLeavesNothing(t *testing.T) {
 	d := s.daemon()
 	made := objectsOf(t, d.cmd.Process.Pid)
 	dir, path := cgroup(t, "down")
-	x := f.send(testutil.SenderConfig{UID: spare})
+	x := f.send(testbed.SenderConfig{UID: spare})
 	s.must("set", "--pid", x.pid(), "--up", "5MB/s")
 	s.must("set", "--user", itoa(spare), "--up", "6MB/s")
 	s.must("set", "--cgroup", path, "--up", "6MB/s")

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // daemon is a daemon that a test started in the foreground.
@@ -27,7 +27,7 @@ func (s *stage) daemon() *daemon {
 }
 
 // daemonIn is daemon for one in a network namespace (nil: the machine's own).
-func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
+func (s *stage) daemonIn(in *testbed.NetNS) *daemon {
 	s.t.Helper()
 	config := s.config
 	if config == "" {
@@ -50,7 +50,7 @@ func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
 var daemonStart sync.RWMutex
 
 // daemonOf is daemonIn for a command that becomes a daemon.
-func (s *stage) daemonOf(cmd *exec.Cmd, in *testutil.NetNS) *daemon {
+func (s *stage) daemonOf(cmd *exec.Cmd, in *testbed.NetNS) *daemon {
 	s.t.Helper()
 	d := &daemon{cmd: cmd, ended: make(chan struct{})}
 	d.cmd.Stderr = &d.log

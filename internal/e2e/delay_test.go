@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -113,7 +114,7 @@ func TestQuestionBesideFlood(t *testing.T) {
 			f.must("set", "--user", itoa(f.uid), "--"+c.way, "1MB/s")
 			f.ask = f.python(options{in: f.A, uid: f.uid}, questionProgram, f.B4.String())
 			f.ask.read("ready")
-			begin := testutil.Now()
+			begin := testbed.Now()
 			if c.way == "down" {
 				f.flood(f.A, f.uid, "drain", &f.crowd)
 				f.begin() // questions and flood start together
@@ -130,7 +131,7 @@ func TestQuestionBesideFlood(t *testing.T) {
 }
 
 // flood starts a program that pours to the other namespace, or drains from it.
-func (f *besideFlood) flood(in *testutil.NetNS, uid uint32, what string, is **script) {
+func (f *besideFlood) flood(in *testbed.NetNS, uid uint32, what string, is **script) {
 	f.t.Helper()
 	host := f.B4
 	if in == f.B {
@@ -151,7 +152,7 @@ func (f *besideFlood) begin() {
 }
 
 // judgeDelays checks the delays that both programs have seen since an instant.
-func (f *besideFlood) judgeDelays(since testutil.Instant) {
+func (f *besideFlood) judgeDelays(since testbed.Instant) {
 	f.t.Helper()
 	const tolerance = 0.02
 	var rate float64
@@ -169,7 +170,7 @@ func (f *besideFlood) judgeDelays(since testutil.Instant) {
 		if came < of.least*asked {
 			f.t.Errorf("%s: %.0f of %.0f questions are answered", of.who, came, asked)
 		}
-		excuse := cpus.excuse(since, testutil.Now())
+		excuse := cpus.excuse(since, testbed.Now())
 		switch {
 		case late <= of.bound+tolerance:
 		case excuse != "":
@@ -185,7 +186,7 @@ func (f *besideFlood) judgeDelays(since testutil.Instant) {
 	if rate > 1.05*f.limit+2*1428 {
 		f.t.Errorf("%.0f bytes/s of a limit of %.0f", rate, f.limit)
 	}
-	if rate < 0.5*f.limit && !excused(f.t, since, testutil.Now()) {
+	if rate < 0.5*f.limit && !excused(f.t, since, testbed.Now()) {
 		f.t.Errorf("%.0f bytes/s are no flood of a limit of %.0f", rate, f.limit)
 	}
 }

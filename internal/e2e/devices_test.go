@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -41,27 +42,27 @@ func TestManyDevices(t *testing.T) {
 
 	udp := f.datagramsTo(6001, 1400, 5e6, false, nil)
 	f.must("set", "--pid", udp.tx.pid(), "--up", "1MB/s")
-	far := f.receiver(f.B, testutil.ReceiverConfig{Interval: 10 * time.Millisecond})
-	sender := f.startSender(f.A, testutil.SenderConfig{To: f.to(testutil.DefaultPort)})
+	far := f.receiver(f.B, testbed.ReceiverConfig{Interval: 10 * time.Millisecond})
+	sender := f.startSender(f.A, testbed.SenderConfig{To: f.to(testbed.DefaultPort)})
 	if _, err := sender.Start(); err != nil {
 		t.Fatal(err)
 	}
 	sent := f.must("set", "--pid", itoa(sender.PID()), "--up", "5MB/s")
-	f.judge(sent, span, func(from, to testutil.Instant) error {
+	f.judge(sent, span, func(from, to testbed.Instant) error {
 		f.until(to.Add(15 * time.Millisecond)) // one more sample has arrived after the span
-		return compare("TCP, sent", far.Goodput(testutil.DefaultPort, from, to)*perByte, 5e6, 0.05)
+		return compare("TCP, sent", far.Goodput(testbed.DefaultPort, from, to)*perByte, 5e6, 0.05)
 	})
-	f.sendTo(testutil.DefaultPort, false, testutil.SenderConfig{})
+	f.sendTo(testbed.DefaultPort, false, testbed.SenderConfig{})
 	f.tolerance = 0.05
 	received := f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
-	f.receives("TCP, received", received, 5e6, perByte, testutil.DefaultPort)
+	f.receives("TCP, received", received, 5e6, perByte, testbed.DefaultPort)
 
 	f.awaitDevices(2 * (2*manyPairs + 1 - (bpf.MaxDevices - 1)))
 	f.answersSoon()
-	since := testutil.Now()
+	since := testbed.Now()
 	rate, _ := udp.rate(span)
 	f.near("UDP, sent", since, rate, 1e6, 0.05)
-	f.receives("TCP, received, later", since, 5e6, perByte, testutil.DefaultPort)
+	f.receives("TCP, received, later", since, 5e6, perByte, testbed.DefaultPort)
 
 	f.leave()
 	if after := f.devices(); after != before {
@@ -80,7 +81,7 @@ func TestManyDevices(t *testing.T) {
 }
 
 // addPairs makes manyPairs veth pairs with both devices in one namespace, and down.
-func addPairs(t *testing.T, n *testutil.NetNS) {
+func addPairs(t *testing.T, n *testbed.NetNS) {
 	t.Helper()
 	begin := time.Now()
 	for i := range manyPairs {
@@ -96,12 +97,12 @@ func addPairs(t *testing.T, n *testutil.NetNS) {
 // given number is refused. The daemon answers meanwhile.
 func (f *inbound) awaitDevices(refused int) {
 	f.t.Helper()
-	begin, slowest := testutil.Now(), time.Duration(0)
+	begin, slowest := testbed.Now(), time.Duration(0)
 	for {
-		asked := testutil.Now()
+		asked := testbed.Now()
 		got := f.status().Counters["device_refused"]
-		slowest = max(slowest, testutil.Now().Sub(asked))
-		took := testutil.Now().Sub(begin)
+		slowest = max(slowest, testbed.Now().Sub(asked))
+		took := testbed.Now().Sub(begin)
 		if got == uint64(refused) {
 			f.t.Logf("all slots are taken after %v; the slowest answer meanwhile took %v", took.Round(time.Millisecond), slowest)
 			break
@@ -117,12 +118,12 @@ func (f *inbound) awaitDevices(refused int) {
 // answersSoon checks how long netnice status takes, including the start of the program.
 func (f *inbound) answersSoon() {
 	f.t.Helper()
-	begin := testutil.Now()
+	begin := testbed.Now()
 	var took []time.Duration
 	for range 5 {
-		asked := testutil.Now()
+		asked := testbed.Now()
 		f.status()
-		took = append(took, testutil.Now().Sub(asked))
+		took = append(took, testbed.Now().Sub(asked))
 	}
 	slices.Sort(took)
 	f.t.Logf("netnice status took %v", took)

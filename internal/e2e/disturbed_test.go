@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // machineWith returns a log of four seconds of a machine: how busy all processors were in each second, and the
 // pauses.
 func machineWith(busy [4]float64, dropped uint64, pauses ...pause) *cpuLog {
-	l := &cpuLog{at: []testutil.Instant{0}, seconds: []float64{0}, dropped: []uint64{0}, pauses: pauses}
+	l := &cpuLog{at: []testbed.Instant{0}, seconds: []float64{0}, dropped: []uint64{0}, pauses: pauses}
 	for i, part := range busy {
-		l.at = append(l.at, testutil.Instant(0).Add(time.Duration(i+1)*time.Second))
+		l.at = append(l.at, testbed.Instant(0).Add(time.Duration(i+1)*time.Second))
 		l.seconds = append(l.seconds, l.seconds[i]+part*float64(runtime.NumCPU()))
 		l.dropped = append(l.dropped, 0)
 	}
@@ -25,7 +25,7 @@ func machineWith(busy [4]float64, dropped uint64, pauses ...pause) *cpuLog {
 
 // One definition of a disturbed span serves two decisions: to measure a window again, and not to judge a rate.
 func TestDisturbed(t *testing.T) {
-	second := func(n int) testutil.Instant { return testutil.Instant(0).Add(time.Duration(n) * time.Second) }
+	second := func(n int) testbed.Instant { return testbed.Instant(0).Add(time.Duration(n) * time.Second) }
 	still := func(n int, took time.Duration) pause { return pause{from: second(n), took: took} }
 	for name, c := range map[string]struct {
 		machine                *cpuLog

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -28,12 +29,12 @@ func (f *inbound) accepts() {
 	pid := "pid:" + itoa(f.rx.PID())
 	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "64kB/s")
 	for range 3 {
-		x, err := testutil.StartSender(f.B, testutil.SenderConfig{To: f.A4.String() + ":5001", Connections: 4})
+		x, err := testbed.StartSender(f.B, testbed.SenderConfig{To: f.A4.String() + ":5001", Connections: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = x.Close() })
-		before, begin := f.nodes()[pid].Down.Bytes, testutil.Now()
+		before, begin := f.nodes()[pid].Down.Bytes, testbed.Now()
 		if err := x.Connect(); err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +42,7 @@ func (f *inbound) accepts() {
 			t.Fatal(err)
 		}
 		time.Sleep(300 * time.Millisecond)
-		end := testutil.Now()
+		end := testbed.Now()
 		let := f.nodes()[pid].Down.Bytes - before
 		f.until(end.Add(15 * time.Millisecond))
 		got := f.rx.Goodput(5001, begin, end) * end.Sub(begin).Seconds()

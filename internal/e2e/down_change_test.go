@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -25,11 +26,11 @@ func TestDownChanged(t *testing.T) {
 	t.Parallel()
 	const both = (perByte + perByte6) / 2 // half of the traffic is IPv6
 	f := newInbound(newStage(t), testutil.MustPair(t))
-	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
-	y := f.sendTo(5002, true, testutil.SenderConfig{Connections: 2})
+	x := f.sendTo(5001, false, testbed.SenderConfig{Connections: 2})
+	y := f.sendTo(5002, true, testbed.SenderConfig{Connections: 2})
 	defer func() { _, _ = x.Stop() }()
 	defer func() { _, _ = y.Stop() }()
-	f.free("before", testutil.Now(), freely, 5001, 5002)
+	f.free("before", testbed.Now(), freely, 5001, 5002)
 	pid := itoa(f.rx.PID())
 	at := f.must("set", "--pid", pid, "--down", "10MB/s")
 	f.near("let through at once", at, f.letThrough("pid:"+pid), 10e6, 0.03)
@@ -49,9 +50,9 @@ func TestDownHost(t *testing.T) {
 	g := &inbound{field: &field{stage: s, Pair: testutil.MustPair(t), ports: f.ports}, tolerance: downTolerance}
 	g.rx = g.reader(0)
 	g.field.rx = g.rx
-	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
-	g.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
-	f.free("before", testutil.Now(), freely, 5001)
+	f.sendTo(5001, false, testbed.SenderConfig{Connections: 2})
+	g.sendTo(5001, false, testbed.SenderConfig{Connections: 2})
+	f.free("before", testbed.Now(), freely, 5001)
 	at := f.must("set", "--host", "--down", "10MB/s")
 	f.near("let through at once", at, f.letThrough("host"), 10e6, 0.1)
 	at = f.must("unset", "--host")
@@ -71,15 +72,15 @@ func TestDownNeighbour(t *testing.T) {
 	other := f.reader(0)
 	f.ports -= 32
 	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "10MB/s")
-	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
-	f.sendTo(5033, false, testutil.SenderConfig{})
-	f.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+	f.sendTo(5001, false, testbed.SenderConfig{Connections: 2})
+	f.sendTo(5033, false, testbed.SenderConfig{})
+	f.judge(testbed.Now(), span, func(from, to testbed.Instant) error {
 		f.until(to.Add(15 * time.Millisecond))
 		got := other.Goodput(5033, from, to)
 		t.Logf("the neighbour: %.0f MB/s", got/1e6)
 		return compare("the limited one beside it", f.arrived(from, to, 5001)*perByte, 10e6, downTolerance)
 	})
-	now := testutil.Now()
+	now := testbed.Now()
 	if got := other.Goodput(5033, now.Add(-time.Second), now.Add(-20*time.Millisecond)); got < freely {
 		t.Errorf("the neighbour receives %.0f bytes/s", got)
 	}
@@ -96,10 +97,10 @@ func TestDownLevels(t *testing.T) {
 	third := f.reader(spare + 26)
 	f.must("set", "--user", itoa(spare+26), "--down", "10MB/s")
 	f.must("set", "--pid", itoa(third.PID()), "--down", "2MB/s")
-	f.sendTo(5017, false, testutil.SenderConfig{Connections: 2})
-	f.sendTo(5033, false, testutil.SenderConfig{Connections: 2})
+	f.sendTo(5017, false, testbed.SenderConfig{Connections: 2})
+	f.sendTo(5033, false, testbed.SenderConfig{Connections: 2})
 	time.Sleep(time.Second)
-	f.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now(), span, func(from, to testbed.Instant) error {
 		f.until(to.Add(15 * time.Millisecond))
 		inner := third.Goodput(5033, from, to) * perByte
 		outer := other.Goodput(5017, from, to)*perByte + inner
@@ -118,7 +119,7 @@ func TestDownKilledDaemon(t *testing.T) {
 	before := ours(t)
 	f := newInbound(s, testutil.MustPair(t))
 	links, qdiscs, sysctls := f.devices(), f.qdiscs(), sysctlsOf(t)
-	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
+	x := f.sendTo(5001, false, testbed.SenderConfig{Connections: 2})
 	pid := itoa(f.rx.PID())
 	at := f.must("set", "--pid", pid, "--down", "10MB/s")
 	f.near("with a daemon", at, f.letThrough("pid:"+pid), 10e6, 0.03)
@@ -126,13 +127,13 @@ func TestDownKilledDaemon(t *testing.T) {
 	f.tolerance = fillsHoles
 	made := objectsOf(t, f.daemon.cmd.Process.Pid)
 	f.daemon.kill()
-	f.receives("without a daemon", testutil.Now(), 10e6, perByte, 5001)
+	f.receives("without a daemon", testbed.Now(), 10e6, perByte, 5001)
 	if err := x.Grow(2); err != nil {
 		t.Fatal(err)
 	}
-	f.receives("more connections without a daemon", testutil.Now(), 10e6, perByte, 5001)
+	f.receives("more connections without a daemon", testbed.Now(), 10e6, perByte, 5001)
 	second := s.daemonIn(f.A)
-	f.receives("adopted", testutil.Now(), 10e6, perByte, 5001)
+	f.receives("adopted", testbed.Now(), 10e6, perByte, 5001)
 	n := f.nodes()["pid:"+pid]
 	if n.Down.Bytes < 40e6 || n.Down.RateBytesPerSec == 0 || len(n.Limits) != 1 || !n.Limits[0].Enforced {
 		t.Errorf("ls shows %+v", n)
@@ -160,13 +161,13 @@ func TestDownDownAfterKill(t *testing.T) {
 	s := newStage(t)
 	f := newInbound(s, testutil.MustPair(t))
 	links, qdiscs := f.devices(), f.qdiscs()
-	f.sendTo(5001, false, testutil.SenderConfig{})
+	f.sendTo(5001, false, testbed.SenderConfig{})
 	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "10MB/s")
 	f.daemon.kill()
 	if r := s.run(s.command("down"), f.A); r.code != 0 {
 		t.Fatal(r)
 	}
-	f.free("after down", testutil.Now(), freely, 5001)
+	f.free("after down", testbed.Now(), freely, 5001)
 	if got := f.devices() + f.qdiscs(); got != links+qdiscs {
 		t.Errorf("were\n%s%s\nand are\n%s", links, qdiscs, got)
 	}
@@ -178,9 +179,9 @@ func TestDownDevices(t *testing.T) {
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "10MB/s")
-	f.sendTo(5001, false, testutil.SenderConfig{})
+	f.sendTo(5001, false, testbed.SenderConfig{})
 	remove := f.join("nn1", "10.97.0")
-	x, err := testutil.StartSender(f.B, testutil.SenderConfig{To: "10.97.0.1:5002"})
+	x, err := testbed.StartSender(f.B, testbed.SenderConfig{To: "10.97.0.1:5002"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,9 +190,9 @@ func TestDownDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(settle) // the daemon has seen the device
-	f.receives("by two devices", testutil.Now(), 10e6, perByte, 5001, 5002)
+	f.receives("by two devices", testbed.Now(), 10e6, perByte, 5001, 5002)
 	remove()
-	f.receives("by one again", testutil.Now(), 10e6, perByte, 5001)
+	f.receives("by one again", testbed.Now(), 10e6, perByte, 5001)
 	if c := f.status().Counters; c["shape_class"]+c["shape_device"]+c["shape_header"] > 0 {
 		t.Errorf("faults: %v", c)
 	}

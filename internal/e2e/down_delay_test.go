@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // stampReceiver receives datagrams that contain the time at which they were sent. Its arguments are the seconds that it
@@ -55,14 +56,14 @@ func TestDownDatagramDelay(t *testing.T) {
 			rx := f.python(options{in: f.A, under: []string{netniceBinary, "run", "--down", fmt.Sprintf("%.0fB/s", limit), "--"}}, stampReceiver, "0", "4")
 			rx.read("ready")
 			f.python(options{in: f.B}, stampSender, f.A4.String(), fmt.Sprint(limit))
-			begin := testutil.Now()
+			begin := testbed.Now()
 			var rate, median, late, most float64
 			if _, err := fmt.Sscan(rx.read("delays"), &rate, &median, &late, &most); err != nil {
 				t.Fatal(err)
 			}
 			t.Logf("%.3f of the limit; %.0f ms late, 99%% at most %.0f, all %.0f", rate/limit, 1e3*median, 1e3*late, 1e3*most)
 			bound := math.Max(0.05, 2*1428/limit) + 1428/limit
-			if late > bound+0.02 && !excused(t, begin, testutil.Now()) {
+			if late > bound+0.02 && !excused(t, begin, testbed.Now()) {
 				t.Errorf("99%% of the datagrams come within %.0f ms, want %.0f", 1e3*late, 1e3*bound)
 			}
 			if rate < 0.9*limit-1428 || rate > 1.05*limit+2*1428 {
@@ -101,7 +102,7 @@ while True:
     time.sleep(0.02)
 `, f.B4.String())
 	f.python(options{in: f.B}, stampSender, f.A4.String(), fmt.Sprint(limit))
-	begin := testutil.Now()
+	begin := testbed.Now()
 	var rate, median, late, most float64
 	if _, err := fmt.Sscan(flood.read("delays"), &rate, &median, &late, &most); err != nil {
 		t.Fatal(err)
@@ -110,7 +111,7 @@ while True:
 	if rate > 1.02*limit {
 		t.Errorf("%.0f bytes/s of the flood come, more than the limit of %.0f", rate, limit)
 	}
-	if excused(t, begin, testutil.Now()) {
+	if excused(t, begin, testbed.Now()) {
 		return
 	}
 	// 10 ms are half of the path's round trip.

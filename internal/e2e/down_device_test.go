@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -20,7 +21,7 @@ import (
 
 // add makes a device with an address in a namespace and sets it up. It skips the test where the kernel has no
 // devices of that type.
-func add(t *testing.T, n *testutil.NetNS, link netlink.Link, address string) {
+func add(t *testing.T, n *testbed.NetNS, link netlink.Link, address string) {
 	t.Helper()
 	if err := n.Netlink().LinkAdd(link); err != nil {
 		if !errors.Is(err, unix.EOPNOTSUPP) {
@@ -32,7 +33,7 @@ func add(t *testing.T, n *testutil.NetNS, link netlink.Link, address string) {
 }
 
 // up gives a device an address and sets it up.
-func up(t *testing.T, n *testutil.NetNS, name, address string) {
+func up(t *testing.T, n *testbed.NetNS, name, address string) {
 	t.Helper()
 	link, err := n.Netlink().LinkByName(name)
 	if err == nil && address != "" {
@@ -56,7 +57,7 @@ func named(name string) netlink.LinkAttrs {
 }
 
 // index returns the index of a device in a namespace.
-func index(t *testing.T, n *testutil.NetNS, name string) int {
+func index(t *testing.T, n *testbed.NetNS, name string) int {
 	t.Helper()
 	link, err := n.Netlink().LinkByName(name)
 	if err != nil {
@@ -66,23 +67,23 @@ func index(t *testing.T, n *testutil.NetNS, name string) int {
 }
 
 // addVxlan makes a tunnel to the other namespace.
-func addVxlan(t *testing.T, n *testutil.NetNS, here, there string) {
+func addVxlan(t *testing.T, n *testbed.NetNS, here, there string) {
 	t.Helper()
 	add(t, n, &netlink.Vxlan{
-		LinkAttrs: named("s0"), VxlanId: 7, Port: 4789, Group: net.ParseIP(there), VtepDevIndex: index(t, n, testutil.Device),
+		LinkAttrs: named("s0"), VxlanId: 7, Port: 4789, Group: net.ParseIP(there), VtepDevIndex: index(t, n, testbed.Device),
 	}, here)
 }
 
 // stacks holds functions that put the device s0, with an address, on top of the namespace's device.
-var stacks = map[string]func(t *testing.T, n *testutil.NetNS, here, there string){
-	"vlan": func(t *testing.T, n *testutil.NetNS, here, _ string) {
+var stacks = map[string]func(t *testing.T, n *testbed.NetNS, here, there string){
+	"vlan": func(t *testing.T, n *testbed.NetNS, here, _ string) {
 		a := named("s0")
-		a.ParentIndex = index(t, n, testutil.Device)
+		a.ParentIndex = index(t, n, testbed.Device)
 		add(t, n, &netlink.Vlan{LinkAttrs: a, VlanId: 7}, here)
 	},
-	"macvlan": func(t *testing.T, n *testutil.NetNS, here, _ string) {
+	"macvlan": func(t *testing.T, n *testbed.NetNS, here, _ string) {
 		a := named("s0")
-		a.ParentIndex = index(t, n, testutil.Device)
+		a.ParentIndex = index(t, n, testbed.Device)
 		// The device below must not answer for the address of s0.
 		if err := n.Sysctl("net/ipv4/conf/all/arp_ignore", "1"); err != nil {
 			t.Fatal(err)
@@ -90,9 +91,9 @@ var stacks = map[string]func(t *testing.T, n *testutil.NetNS, here, there string
 		add(t, n, &netlink.Macvlan{LinkAttrs: a, Mode: netlink.MACVLAN_MODE_BRIDGE}, here)
 	},
 	"vxlan": addVxlan,
-	"bridge": func(t *testing.T, n *testutil.NetNS, here, _ string) {
+	"bridge": func(t *testing.T, n *testbed.NetNS, here, _ string) {
 		add(t, n, &netlink.Bridge{LinkAttrs: named("s0")}, here)
-		nn0, err := n.Netlink().LinkByName(testutil.Device)
+		nn0, err := n.Netlink().LinkByName(testbed.Device)
 		if err == nil {
 			err = n.Netlink().LinkSetMasterByIndex(nn0, index(t, n, "s0"))
 		}
@@ -103,10 +104,10 @@ var stacks = map[string]func(t *testing.T, n *testutil.NetNS, here, there string
 }
 
 // once checks that received traffic at a limit is counted once.
-func (f *inbound) once(subject string, limit float64, rx *testutil.Receiver, per float64, ports ...uint16) {
+func (f *inbound) once(subject string, limit float64, rx *testbed.Receiver, per float64, ports ...uint16) {
 	f.t.Helper()
 	let := f.letThrough(subject) // over the past span
-	now := testutil.Now()
+	now := testbed.Now()
 	got := 0.0
 	for _, p := range ports {
 		got += rx.Goodput(p, now.Add(-span), now.Add(-20*time.Millisecond)) * per
@@ -140,9 +141,9 @@ func TestDownStacked(t *testing.T) {
 }
 
 // sendOver starts a process in B that sends to an address.
-func (f *inbound) sendOver(address string, port uint16) *testutil.Sender {
+func (f *inbound) sendOver(address string, port uint16) *testbed.Sender {
 	f.t.Helper()
-	x, err := testutil.StartSender(f.B, testutil.SenderConfig{To: fmt.Sprintf("%s:%d", address, port), Connections: 2})
+	x, err := testbed.StartSender(f.B, testbed.SenderConfig{To: fmt.Sprintf("%s:%d", address, port), Connections: 2})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func TestDownContainer(t *testing.T) {
 	f.ports += 16
 	here := f.reader(user)
 	inside := newNetNS(t)
-	g := &inbound{field: &field{stage: s, Pair: &testutil.Pair{A: inside, B: f.B}, ports: f.ports + 16}}
+	g := &inbound{field: &field{stage: s, Pair: &testbed.Pair{A: inside, B: f.B}, ports: f.ports + 16}}
 	file, err := os.Open(inside.Path())
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +180,7 @@ func TestDownContainer(t *testing.T) {
 	if err := f.A.Sysctl("net/ipv4/ip_forward", "1"); err != nil {
 		t.Fatal(err)
 	}
-	for n, via := range map[*testutil.NetNS]net.IP{f.B: f.A4.AsSlice(), inside: net.IPv4(10, 99, 0, 1)} {
+	for n, via := range map[*testbed.NetNS]net.IP{f.B: f.A4.AsSlice(), inside: net.IPv4(10, 99, 0, 1)} {
 		if err := n.Netlink().RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 96, 0, 0), Mask: net.CIDRMask(12, 32)}, Gw: via}); err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +192,7 @@ func TestDownContainer(t *testing.T) {
 	defer func() { _, _ = y.Stop() }()
 	time.Sleep(time.Second)
 	let := f.letThrough("user:" + itoa(user))
-	now := testutil.Now()
+	now := testbed.Now()
 	from, to := now.Add(-span), now.Add(-20*time.Millisecond)
 	machine, container := here.Goodput(5017, from, to)*perByte, g.rx.Goodput(5033, from, to)*perByte
 	t.Logf("the machine %.2f MB/s, the container %.2f MB/s", machine/1e6, container/1e6)
@@ -229,7 +230,7 @@ func TestDownBesideProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer counts.Close()
-	nl, nn0 := f.A.Netlink(), index(t, f.A, testutil.Device)
+	nl, nn0 := f.A.Netlink(), index(t, f.A, testbed.Device)
 	clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: nn0, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
 	if err := nl.QdiscAdd(clsact); err != nil {
 		t.Fatal(err)
@@ -248,11 +249,11 @@ func TestDownBesideProgram(t *testing.T) {
 		return n
 	}
 	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
-	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
+	f.sendTo(5001, false, testbed.SenderConfig{Connections: 2})
 	time.Sleep(time.Second)
-	before, from := look(), testutil.Now()
+	before, from := look(), testbed.Now()
 	f.receives("in", from.Add(-settle), 5e6, perByte, 5001)
-	rate := float64(look()-before) / testutil.Now().Sub(from).Seconds()
+	rate := float64(look()-before) / testbed.Now().Sub(from).Seconds()
 	f.near("seen by the other", from, rate, 5e6, 0.05) // large segments have few headers
 	f.must("down")
 	<-f.daemon.ended
@@ -300,7 +301,7 @@ while s.recv(1 << 16):
 			f.must("set", "--pid", rx.pid(), "--down", "50MB/s") // a higher limit inside
 			rx.tell("go")
 			time.Sleep(time.Second)
-			from := testutil.Now()
+			from := testbed.Now()
 			f.near("the process", from, f.letThrough("pid:"+rx.pid()), 4e6, 0.03)
 			f.near("the user", from, f.letThrough("user:"+itoa(user)), 4e6, 0.03)
 			f.faultless()

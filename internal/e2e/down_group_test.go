@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -59,7 +60,7 @@ func TestDownGroup(t *testing.T) {
 			f := newInbound(newStage(t), testutil.MustPair(t))
 			limited := options{in: f.A, under: []string{netniceBinary, "run", "--down", fmt.Sprintf("%.0fB/s", limit), "--"}}
 			readers := []*script{f.groupReader(limited, group), f.groupReader(options{in: f.A}, group), f.groupReader(limited, group)}
-			begin := testutil.Now()
+			begin := testbed.Now()
 			f.groupSender(f.B, group, rate)
 			for i, r := range readers {
 				f.near(fmt.Sprintf("what reader %d has", i+1), begin, r.rate(3), rate, 0.1)
@@ -78,7 +79,7 @@ func TestDownGroupOfHost(t *testing.T) {
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	readers := []*script{f.groupReader(options{in: f.A}, "239.7.7.7"), f.groupReader(options{in: f.A}, "239.7.7.7")}
 	f.must("set", "--host", "--down", fmt.Sprintf("%.0fB/s", limit))
-	begin := testutil.Now()
+	begin := testbed.Now()
 	f.groupSender(f.B, "239.7.7.7", rate)
 	for i, r := range readers {
 		f.near(fmt.Sprintf("what reader %d has", i+1), begin, r.rate(4), limit, 0.1)
@@ -87,14 +88,14 @@ func TestDownGroupOfHost(t *testing.T) {
 
 func (f *inbound) groupReader(o options, group string) *script {
 	f.t.Helper()
-	r := f.python(o, groupReader, group, testutil.Device, f.A4.String())
+	r := f.python(o, groupReader, group, testbed.Device, f.A4.String())
 	r.read("ready")
 	return r
 }
 
-func (f *inbound) groupSender(in *testutil.NetNS, group string, rate float64) *script {
+func (f *inbound) groupSender(in *testbed.NetNS, group string, rate float64) *script {
 	f.t.Helper()
-	return f.python(options{in: in}, groupSender, cmp.Or(group, "255.255.255.255"), testutil.Device, fmt.Sprint(rate))
+	return f.python(options{in: in}, groupSender, cmp.Or(group, "255.255.255.255"), testbed.Device, fmt.Sprint(rate))
 }
 
 // rate returns the rate that a program prints after some other lines.

@@ -12,11 +12,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
 // rules loads nftables rules in a namespace.
-func rules(t *testing.T, n *testutil.NetNS, text string) {
+func rules(t *testing.T, n *testbed.NetNS, text string) {
 	t.Helper()
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(text)
@@ -76,7 +77,7 @@ wait()
 			rules(t, f.A, c.rules)
 			if c.port == "" {
 				f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
-				x := f.sendTo(9001, c.away, testutil.SenderConfig{Connections: 2})
+				x := f.sendTo(9001, c.away, testbed.SenderConfig{Connections: 2})
 				defer func() { _, _ = x.Stop() }()
 				time.Sleep(time.Second)
 				per := perByte
@@ -98,7 +99,7 @@ wait()
 			rx := f.python(options{in: f.A}, fetch, c.address, c.port)
 			rx.read("ready")
 			f.must("set", "--pid", rx.pid(), "--down", "5MB/s")
-			begin := testutil.Now()
+			begin := testbed.Now()
 			rx.tell("go")
 			time.Sleep(time.Second)
 			f.near("counted", begin, f.letThrough("pid:"+rx.pid()), limit, 0.03)
@@ -143,7 +144,7 @@ for n in range(10**9):
     time.sleep(max(0, n * 1000 / 4e6 - (time.time() - begin)))
 `, f.A4.String())
 	time.Sleep(time.Second)
-	begin := testutil.Now()
+	begin := testbed.Now()
 	f.near("whom it is for", begin, f.letThrough("pid:"+meant.pid()), limit, 0.03)
 	if got := f.letThrough("pid:" + named.pid()); got > 0 {
 		t.Errorf("%.0f bytes/s were counted for who listens on the port that is named", got)
@@ -180,7 +181,7 @@ wait()
 	rx.read("ready")
 	f.must("set", "--pid", rx.pid(), "--down", "100KB/s")
 	time.Sleep(2500 * time.Millisecond) // netnice knows the ports by then, and that one is not among them
-	begin := testutil.Now()
+	begin := testbed.Now()
 	f.python(options{in: f.B}, `
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for n in range(int(float(sys.argv[2])) // 1400):
@@ -193,7 +194,7 @@ wait()
 	}
 	t.Logf("%.0f bytes in the first second", got)
 	most := 1.3*limit + float64(runtime.NumCPU())*(unseen+1500)
-	if got > most || got < limit/2 && !excused(t, begin, testutil.Now()) {
+	if got > most || got < limit/2 && !excused(t, begin, testbed.Now()) {
 		t.Errorf("%.0f bytes came in the first second of a limit of %.0f", got, limit)
 	}
 	f.faultless()

@@ -14,17 +14,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // The tests of this file limit ingress in network namespaces other than that of the daemon.
 
 // newNetNS makes a namespace that lasts until the test ends.
-func newNetNS(t *testing.T) *testutil.NetNS {
+func newNetNS(t *testing.T) *testbed.NetNS {
 	t.Helper()
 	testutil.RequireRoot(t)
-	n, err := testutil.NewNetNS()
+	n, err := testbed.NewNetNS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func newNetNS(t *testing.T) *testutil.NetNS {
 }
 
 // devicesIn lists the devices of a namespace, without the aliases and addresses that differ from run to run.
-func devicesIn(t *testing.T, n *testutil.NetNS) string {
+func devicesIn(t *testing.T, n *testbed.NetNS) string {
 	t.Helper()
 	links, err := n.Netlink().LinkList()
 	if err != nil {
@@ -65,7 +66,7 @@ func TestDownElsewhere(t *testing.T) {
 			t.Parallel()
 			const limit = 5e6
 			s, home := newStage(t), newNetNS(t)
-			p := func() *testutil.Pair {
+			p := func() *testbed.Pair {
 				if distant {
 					return testutil.MustDistantPair(t, relay.RoundTrip(20*time.Millisecond))
 				}
@@ -74,15 +75,15 @@ func TestDownElsewhere(t *testing.T) {
 			f := newInboundFrom(s, p, home)
 			before := devicesIn(t, p.A) + devicesIn(t, home)
 			f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
-			x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
+			x := f.sendTo(5001, false, testbed.SenderConfig{Connections: 2})
 			time.Sleep(time.Second) // TCP's start over that path
-			f.receives("in", testutil.Now(), limit, perByte, 5001)
+			f.receives("in", testbed.Now(), limit, perByte, 5001)
 			f.lost(x, 20, 60*time.Millisecond)
 			f.faultless()
 			f.daemon.kill()
-			f.receives("without a daemon", testutil.Now(), limit, perByte, 5001)
+			f.receives("without a daemon", testbed.Now(), limit, perByte, 5001)
 			second := s.daemonIn(home)
-			f.receives("adopted", testutil.Now(), limit, perByte, 5001)
+			f.receives("adopted", testbed.Now(), limit, perByte, 5001)
 			f.must("down")
 			<-second.ended
 			if after := devicesIn(t, p.A) + devicesIn(t, home); after != before {
@@ -93,7 +94,7 @@ func TestDownElsewhere(t *testing.T) {
 }
 
 // named gives a namespace a name on the stage, as `ip netns` does.
-func (s *stage) named(n *testutil.NetNS, name string) {
+func (s *stage) named(n *testbed.NetNS, name string) {
 	s.t.Helper()
 	s.do(func() error {
 		file := filepath.Join("/run/netns", name)
@@ -127,7 +128,7 @@ func TestDownEnters(t *testing.T) {
 	f.python(options{in: f.B}, fileServer, dir).read("ready")
 	before := devicesIn(t, p.A)
 	out := filepath.Join(dir, "out")
-	begin := testutil.Now()
+	begin := testbed.Now()
 	// netnice finds a newly entered namespace within some 20 ms, or later where the processors are busy.
 	cmd := s.command("run", "--down", "4MB/s", "--", "ip", "netns", "exec", "container", "sh", "-c", `sleep 0.5; exec "$@"`, "sh",
 		curl, "-sS", "-w", "%{time_total}", "-o", out, fmt.Sprintf("http://%s:8080/data", f.B4))
@@ -148,7 +149,7 @@ func TestDownEnters(t *testing.T) {
 	}
 	want := float64(len(data)) * perByte / 4e6
 	t.Logf("8 MiB took %.3f s, at the limit %.3f s", seconds, want)
-	if seconds < want*0.97 || seconds > want*1.15 && !excused(t, begin, testutil.Now()) {
+	if seconds < want*0.97 || seconds > want*1.15 && !excused(t, begin, testbed.Now()) {
 		t.Errorf("8 MiB took %.3f s, at the limit %.3f s", seconds, want)
 	}
 	s.assertWithin("the namespace is as it was", 3*time.Second, func() bool { return devicesIn(t, p.A) == before })
@@ -170,10 +171,10 @@ func TestDownTwoNamespaces(t *testing.T) {
 	g.field.rx = g.rx
 	there := devicesIn(t, g.A)
 	f.must("set", "--user", itoa(user), "--down", "10MB/s")
-	x := f.sendTo(5017, false, testutil.SenderConfig{Connections: 2})
-	y := g.sendTo(5017, false, testutil.SenderConfig{Connections: 2})
+	x := f.sendTo(5017, false, testbed.SenderConfig{Connections: 2})
+	y := g.sendTo(5017, false, testbed.SenderConfig{Connections: 2})
 	time.Sleep(time.Second)
-	f.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now(), span, func(from, to testbed.Instant) error {
 		f.until(to.Add(15 * time.Millisecond))
 		here, far := near.Goodput(5017, from, to)*perByte, g.rx.Goodput(5017, from, to)*perByte
 		t.Logf("%.4f of 10 MB/s: %.2f and %.2f", (here+far)/1e7, here/1e6, far/1e6)
@@ -199,21 +200,21 @@ func TestDownNamespaceGoes(t *testing.T) {
 	s, home := newStage(t), newNetNS(t)
 	stays := newInboundFrom(s, testutil.MustPair(t), home)
 	before := devicesIn(t, home)
-	p, err := testutil.NewPair()
+	p, err := testbed.NewPair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	goes := &inbound{field: &field{stage: s, Pair: p, ports: testutil.DefaultPort - 1}, tolerance: downTolerance}
+	goes := &inbound{field: &field{stage: s, Pair: p, ports: testbed.DefaultPort - 1}, tolerance: downTolerance}
 	goes.rx = goes.reader(0)
 	goes.field.rx = goes.rx
 	stays.must("set", "--pid", itoa(goes.rx.PID()), "--down", "2MB/s")
-	x := goes.sendTo(5001, false, testutil.SenderConfig{})
-	goes.receives("in", testutil.Now(), 2e6, perByte, 5001)
+	x := goes.sendTo(5001, false, testbed.SenderConfig{})
+	goes.receives("in", testbed.Now(), 2e6, perByte, 5001)
 	if after := devicesIn(t, home); !strings.Contains(after, "netnice0h") {
 		t.Errorf("no link among %q", after)
 	}
 	stays.must("set", "--pid", itoa(stays.rx.PID()), "--down", "5MB/s")
-	stays.sendTo(5001, false, testutil.SenderConfig{})
+	stays.sendTo(5001, false, testbed.SenderConfig{})
 	// The receiver, the sender and the last handle of the namespace go.
 	_ = goes.rx.Close()
 	_, _ = x.Stop()
@@ -222,7 +223,7 @@ func TestDownNamespaceGoes(t *testing.T) {
 		t.Error(err)
 	}
 	s.assertWithin("its link is gone", 3*time.Second, func() bool { return !strings.Contains(devicesIn(t, home), "netnice0h") })
-	stays.receives("the other", testutil.Now(), 5e6, perByte, 5001)
+	stays.receives("the other", testbed.Now(), 5e6, perByte, 5001)
 	stays.faultless()
 	stays.must("down")
 	<-stays.daemon.ended

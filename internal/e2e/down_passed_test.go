@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -105,15 +106,15 @@ while True:
 			}
 			if c.how == "kept" {
 				time.Sleep(3 * time.Second)
-				begin := testutil.Now()
-				if got := over(2 * time.Second); got < 1.3e6 && !excused(t, begin, testutil.Now()) {
+				begin := testbed.Now()
+				if got := over(2 * time.Second); got < 1.3e6 && !excused(t, begin, testbed.Now()) {
 					t.Errorf("%.0f bytes/s come for the maker, whom nothing limits, of 2 MB/s", got)
 				}
 				return
 			}
 			f.assertWithin("the reader is found", 15*time.Second, func() bool { return over(500*time.Millisecond) < 1.2*limit })
 			time.Sleep(2 * time.Second)
-			begin := testutil.Now()
+			begin := testbed.Now()
 			f.near("what is read", begin, over(2*time.Second), payload*limit, 0.06)
 		})
 	}

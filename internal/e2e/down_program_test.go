@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -103,7 +104,7 @@ func TestDownUDP(t *testing.T) {
 			}
 			f.python(options{in: f.B}, datagramSender, host, "6001", strconv.Itoa(c.size), "3e6", from)
 			time.Sleep(3 * time.Second) // the queue has its final size, and netnice knows the sizes of packets
-			begin := testutil.Now()
+			begin := testbed.Now()
 			ask := func() (bytes, at float64) {
 				var payload, count float64
 				rx.tell("how much")
@@ -117,7 +118,7 @@ func TestDownUDP(t *testing.T) {
 			after, to := ask()
 			f.near("datagrams", begin, (after-before)/(to-begun), limit, downTolerance)
 			if n := f.nodes()["pid:"+rx.pid()].Down; n.DroppedFor.QueueFull != n.Dropped ||
-				whole && n.Dropped == 0 && !excused(t, begin, testutil.Now()) {
+				whole && n.Dropped == 0 && !excused(t, begin, testbed.Now()) {
 				t.Errorf("three times the limit came, dropped are %d: %+v", n.Dropped, n.DroppedFor)
 			}
 		})
@@ -148,14 +149,14 @@ func TestDownUDPFragments(t *testing.T) {
 			rx.read("ready")
 			f.python(options{in: f.B}, datagramSender, f.A4.String(), "6001", strconv.Itoa(size), "3e6", "remote")
 			time.Sleep(3 * time.Second)
-			begin := testutil.Now()
+			begin := testbed.Now()
 			d := datagrams{f: f, rx: rx, headers: 8 + 20*math.Ceil(float64(size+8)/1480)}
 			before, from := d.ask(rx)
 			time.Sleep(3 * time.Second)
 			after, to := d.ask(rx)
 			got := (after - before) / (to - from)
 			t.Logf("%.3f of the limit in whole datagrams", got/limit)
-			if got > 1.02*limit || !(got >= c.least*limit) && !excused(t, begin, testutil.Now()) {
+			if got > 1.02*limit || !(got >= c.least*limit) && !excused(t, begin, testbed.Now()) {
 				t.Errorf("%.0f bytes/s in whole datagrams of a limit of %.0f", got, limit)
 			}
 		})
@@ -178,7 +179,7 @@ func TestDownLoopback(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestLoopback and TestDownTCP")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
-	x, err := testutil.StartSender(f.A, testutil.SenderConfig{To: "127.0.0.1:5001"})
+	x, err := testbed.StartSender(f.A, testbed.SenderConfig{To: "127.0.0.1:5001"})
 	if err != nil {
 		t.Fatal(err)
 	}

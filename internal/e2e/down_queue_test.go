@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // At a low rate the backlog is two segments of each connection from the start on: the answer to a SYN announces no
@@ -31,7 +32,7 @@ func TestDownQueueOfAccepted(t *testing.T) {
 			if c.after {
 				f.must("set", "--user", itoa(listener), "--down", "64kB/s")
 				port = 6001
-				f.receiver(f.A, testutil.ReceiverConfig{UID: listener, Ports: []testutil.Port{{Number: port}}})
+				f.receiver(f.A, testbed.ReceiverConfig{UID: listener, Ports: []testbed.Port{{Number: port}}})
 			} else {
 				f.must("set", "--pid", itoa(f.rx.PID()), "--down", "64kB/s")
 			}
@@ -39,7 +40,7 @@ func TestDownQueueOfAccepted(t *testing.T) {
 				g := newInbound(newStage(t), testutil.MustPair(t))
 				g.must("set", "--pid", itoa(g.rx.PID()), "--down", "1GB/s")
 			}
-			x := f.sendTo(port, c.v6, testutil.SenderConfig{Connections: connections})
+			x := f.sendTo(port, c.v6, testbed.SenderConfig{Connections: connections})
 			time.Sleep(2500 * time.Millisecond) // the mean covers the last second
 			// TCP expects an answer before its second segment gets its turn, so it sends some of the first segments
 			// again. The round trip is 0.16 s as a rule, and 0.4 s and more if the answer announces an unlimited
@@ -56,8 +57,8 @@ func TestDownQueueAtADistance(t *testing.T) {
 	const rtt = 20 * time.Millisecond
 	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(rtt)))
 	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "1MB/s")
-	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 4})
+	x := f.sendTo(5001, false, testbed.SenderConfig{Connections: 4})
 	time.Sleep(2 * time.Second)
-	f.receives("in", testutil.Now(), 1e6, perByte, 5001)
+	f.receives("in", testbed.Now(), 1e6, perByte, 5001)
 	f.lost(x, 16, rtt+50*time.Millisecond)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -71,7 +72,7 @@ func (w *site) fetch(n, overhead float64, args ...string) {
 	w.t.Helper()
 	cmd := w.command(append([]string{"run", "--down", fmt.Sprintf("%.0fB/s", fetchLimit), "--"}, args...)...)
 	cmd.Dir = w.dir
-	begin := testutil.Now()
+	begin := testbed.Now()
 	r := w.run(cmd, w.A)
 	if r.code != 0 {
 		w.t.Fatal(r)
@@ -281,7 +282,7 @@ ping = subprocess.run(["ping", "-c", "10", "-i", "0.1", "-q", host], stdout=subp
 say("ping", ping.split("packets transmitted, ")[1].split()[0])
 wait()
 `, w.B4.String(), w.url("data"))
-	begin := testutil.Now()
+	begin := testbed.Now()
 	var micros []int
 	for _, f := range strings.Fields(bulk.read("took")) {
 		n, err := strconv.Atoi(f)
@@ -293,7 +294,7 @@ wait()
 	median := time.Duration(micros[len(micros)/2]) * time.Microsecond
 	t.Logf("names were answered after %v, the last of 20 after %d us", median, micros[len(micros)-1])
 	// The bound covers the queue of one download, 10 ms, and its next chunk.
-	if median > 40*time.Millisecond && !excused(t, begin, testutil.Now()) {
+	if median > 40*time.Millisecond && !excused(t, begin, testbed.Now()) {
 		t.Errorf("names were answered after %v", median)
 	}
 	if got := bulk.read("ping"); got != "10" {

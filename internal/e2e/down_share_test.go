@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // Programs share the traffic that a user receives, whatever number of connections each has: equally, by weight, or
@@ -20,7 +21,7 @@ func TestDownShares(t *testing.T) {
 	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(20*time.Millisecond)))
 	const limit = 8e6
 	uid := spare + 53
-	var rx [3]*testutil.Receiver
+	var rx [3]*testbed.Receiver
 	var port [3]uint16
 	for i := range rx {
 		f.ports += 16
@@ -28,12 +29,12 @@ func TestDownShares(t *testing.T) {
 	}
 	f.must("set", "--user", itoa(uid), "--down", "8MB/s")
 	pid := func(i int) string { return itoa(rx[i].PID()) }
-	x := f.sendTo(port[0], false, testutil.SenderConfig{})
-	f.sendTo(port[1], true, testutil.SenderConfig{Connections: 8})
-	begin := testutil.Now()
-	parts := func(what string, after testutil.Instant, tolerance float64, want ...float64) {
+	x := f.sendTo(port[0], false, testbed.SenderConfig{})
+	f.sendTo(port[1], true, testbed.SenderConfig{Connections: 8})
+	begin := testbed.Now()
+	parts := func(what string, after testbed.Instant, tolerance float64, want ...float64) {
 		t.Helper()
-		f.judge(after.Add(time.Second), span, func(from, to testutil.Instant) error {
+		f.judge(after.Add(time.Second), span, func(from, to testbed.Instant) error {
 			f.until(to.Add(15 * time.Millisecond))
 			sum := 0.0
 			var failed error
@@ -62,10 +63,10 @@ func TestDownShares(t *testing.T) {
 	parts("by weight", f.must("set", "--pid", pid(0), "--weight", "300").Add(late), 0.1, 0.75, 0.25)
 	parts("in the background", f.must("set", "--pid", pid(0), "--background"), 0.1, 0.0099, 0.9901)
 	f.must("unset", "--pid", pid(0))
-	f.sendTo(port[2], false, testutil.SenderConfig{Connections: 4})
+	f.sendTo(port[2], false, testbed.SenderConfig{Connections: 4})
 	f.refused(f.netnice("set", "--pid", pid(0), "--min-down", "8MB/s"), "7.6 MB/s of it may be guaranteed", "ask for what is left")
 	guaranteed := f.must("set", "--pid", pid(0), "--min-down", "4MB/s")
-	f.judge(guaranteed.Add(5*time.Second), span, func(from, to testutil.Instant) error {
+	f.judge(guaranteed.Add(5*time.Second), span, func(from, to testbed.Instant) error {
 		f.until(to.Add(15 * time.Millisecond))
 		var got [3]float64
 		for i := range got {
@@ -86,7 +87,7 @@ func TestDownShares(t *testing.T) {
 	if err := x.Close(); err != nil {
 		t.Fatal(err)
 	}
-	parts("the guaranteed one has ended", testutil.Now().Add(2*time.Second), 0.12, 0, 0.5, 0.5)
+	parts("the guaranteed one has ended", testbed.Now().Add(2*time.Second), 0.12, 0, 0.5, 0.5)
 }
 
 // A program uses little of its large part. The others get the rest at once.
@@ -112,8 +113,8 @@ while True:
     at += 0.01
     time.sleep(max(at - time.monotonic(), 0))
 `, fmt.Sprintf("%s:%d", f.A4, at)).read("ready")
-	f.sendTo(bt, false, testutil.SenderConfig{Connections: 2})
-	f.judge(testutil.Now().Add(1500*time.Millisecond), span, func(from, to testutil.Instant) error {
+	f.sendTo(bt, false, testbed.SenderConfig{Connections: 2})
+	f.judge(testbed.Now().Add(1500*time.Millisecond), span, func(from, to testbed.Instant) error {
 		f.until(to.Add(15 * time.Millisecond))
 		little, rest := a.Goodput(at, from, to)*perByte, b.Goodput(bt, from, to)*perByte
 		t.Logf("modest %.4f of the limit, the other %.4f", little/limit, rest/limit)
@@ -151,9 +152,9 @@ func TestDownSharesDatagrams(t *testing.T) {
 	flood := f.flooded(uid, "8e6")
 	// rates returns the rates of both, over the same two seconds.
 	rates := func() (tcp, udp float64) {
-		from := testutil.Now()
+		from := testbed.Now()
 		udp, _ = flood.rate(2 * time.Second)
-		to := testutil.Now()
+		to := testbed.Now()
 		f.until(to.Add(15 * time.Millisecond))
 		return a.Goodput(at, from, to) * perByte / limit, udp / limit
 	}
@@ -188,7 +189,7 @@ func TestDownSharesDatagrams(t *testing.T) {
 		}
 	}
 	alone("alone")
-	x := f.sendTo(at, false, testutil.SenderConfig{Connections: 2})
+	x := f.sendTo(at, false, testbed.SenderConfig{Connections: 2})
 	time.Sleep(5 * time.Second) // bbr starts low and takes that long
 	parts("equal", 0.5, 0.5, 0.06)
 	f.must("set", "--pid", itoa(a.PID()), "--weight", "300")
@@ -225,11 +226,11 @@ func TestDownDatagramsBesideLeastWindows(t *testing.T) {
 	a, at := f.reader(uid), f.ports+1
 	f.must("set", "--user", itoa(uid), "--down", "100kB/s")
 	flood := f.flooded(uid, "0.2e6")
-	f.sendTo(at, false, testutil.SenderConfig{Connections: 6})
+	f.sendTo(at, false, testbed.SenderConfig{Connections: 6})
 	time.Sleep(6 * time.Second)
-	from := testutil.Now()
+	from := testbed.Now()
 	udp, _ := flood.rate(15 * time.Second)
-	to := testutil.Now()
+	to := testbed.Now()
 	f.until(to.Add(50 * time.Millisecond))
 	t.Logf("TCP %.4f, datagrams %.4f of the limit", a.Goodput(at, from, to)*perByte/limit, udp/limit)
 	if udp < 0.465*limit || udp > 0.55*limit {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -78,7 +79,7 @@ while True:
 	f.assertWithin("datagrams come", 5*time.Second, func() bool { return over(200*time.Millisecond) > 1.5*limit })
 	f.must("set", "--pid", child, "--down", "1MB/s")
 	f.assertWithin("the limit holds", 5*time.Second, func() bool { return over(500*time.Millisecond) < 1.2*limit })
-	begin := testutil.Now()
+	begin := testbed.Now()
 	f.near("what is read", begin, over(2*time.Second), payload*limit, 0.06)
 	f.must("unset", "--pid", child)
 	f.assertWithin("the limit has gone", 5*time.Second, func() bool { return over(500*time.Millisecond) > 1.5*limit })

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // The tests of this file set limits on ingress: `--down`.
@@ -29,8 +30,8 @@ func TestDownTCP(t *testing.T) {
 				per = perByte6
 			}
 			f.must("set", "--pid", itoa(f.rx.PID()), "--down", fmt.Sprintf("%.0fB/s", c.limit))
-			x := f.sendTo(5001, c.v6, testutil.SenderConfig{Connections: c.connections, UpToBytesPerSec: 10 * c.limit})
-			f.receives("in", testutil.Now(), c.limit, per, 5001)
+			x := f.sendTo(5001, c.v6, testbed.SenderConfig{Connections: c.connections, UpToBytesPerSec: 10 * c.limit})
+			f.receives("in", testbed.Now(), c.limit, per, 5001)
 			f.once("pid:"+itoa(f.rx.PID()), c.limit, f.rx, per, 5001)
 			f.lost(x, 0, 20*time.Millisecond)
 		})
@@ -45,9 +46,9 @@ func TestDownAtADistance(t *testing.T) {
 				f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(rtt)))
 				const limit = 5e6
 				f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
-				x := f.sendTo(5001, false, testutil.SenderConfig{Connections: connections})
+				x := f.sendTo(5001, false, testbed.SenderConfig{Connections: connections})
 				time.Sleep(2 * time.Second) // TCP's start over that path
-				f.receives("in", testutil.Now(), limit, perByte, 5001)
+				f.receives("in", testbed.Now(), limit, perByte, 5001)
 				f.lost(x, 20, rtt+40*time.Millisecond) // 10 ms of queue, and the variation of the relay's delay
 			})
 		}
@@ -78,13 +79,13 @@ func TestDownLongerPath(t *testing.T) {
 			if c.v6 {
 				per = perByte6
 			}
-			x := f.sendTo(5001, c.v6, testutil.SenderConfig{Connections: c.connections, Congestion: c.cc})
+			x := f.sendTo(5001, c.v6, testbed.SenderConfig{Connections: c.connections, Congestion: c.cc})
 			for _, rtt := range []time.Duration{near, far, near} {
 				if err := f.Relay.Set(relay.RoundTrip(rtt)); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(3 * time.Second)
-				f.receives(rtt.String(), testutil.Now(), limit, per, 5001)
+				f.receives(rtt.String(), testbed.Now(), limit, per, 5001)
 				f.lost(x, 20, rtt+queue)
 			}
 		})
@@ -102,8 +103,8 @@ func TestDownPauses(t *testing.T) {
 	)
 	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(rtt)))
 	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
-	begin := testutil.Now()
-	x := f.sendTo(5001, false, testutil.SenderConfig{Congestion: "bbr"})
+	begin := testbed.Now()
+	x := f.sendTo(5001, false, testbed.SenderConfig{Congestion: "bbr"})
 	time.Sleep(3 * time.Second)
 	for range 2 {
 		if err := syscall.Kill(f.Relay.PID(), syscall.SIGSTOP); err != nil {
@@ -113,10 +114,10 @@ func TestDownPauses(t *testing.T) {
 		if err := syscall.Kill(f.Relay.PID(), syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		f.receives("after a pause", testutil.Now().Add(time.Second), limit, perByte, 5001)
+		f.receives("after a pause", testbed.Now().Add(time.Second), limit, perByte, 5001)
 	}
 	// bbr's own pause is some 0.4 s of the ten.
-	f.judge(begin.Add(12*time.Second), 9*time.Second, func(from, to testutil.Instant) error {
+	f.judge(begin.Add(12*time.Second), 9*time.Second, func(from, to testbed.Instant) error {
 		f.until(to)
 		got := f.arrived(from, to, 5001) * perByte
 		t.Logf("with bbr's own pauses: %.4f", got/limit)

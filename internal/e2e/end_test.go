@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // gone checks that a subject disappears from ls within two seconds.
@@ -42,7 +42,7 @@ os._exit(0)
 	f.must("set", "--pid", x.pid(), "--up", "5MB/s")
 	x.tell("end")
 	time.Sleep(1200 * time.Millisecond) // the daemon's tick has passed; the root is a zombie, not a member
-	f.holds("the child alone", testutil.Now(), 5e6, a)
+	f.holds("the child alone", testbed.Now(), 5e6, a)
 	if n, there := f.nodes()["pid:"+x.pid()]; !there || n.Processes != 1 {
 		t.Errorf("a child lives, ls shows %+v", n)
 	}
@@ -74,14 +74,14 @@ s.sendall(bytes(int(sys.argv[2])))
 `, f.to(a), itoa(size))
 	x.read("ready")
 	f.must("set", "--pid", x.pid(), "--up", "1MB/s")
-	begin := testutil.Now()
+	begin := testbed.Now()
 	x.tell("go")
 	select {
 	case <-x.ended:
 	case <-time.After(20 * time.Second):
 		t.Fatal("the program does not end")
 	}
-	ended := testutil.Now()
+	ended := testbed.Now()
 	from := ended.Add(settle) // one try: the backlog comes to an end
 	f.near("draining", from, f.rate(from, from.Add(span), a), 1e6, 0.05)
 	var n api.Node
@@ -91,10 +91,10 @@ s.sendall(bytes(int(sys.argv[2])))
 	}) {
 		t.Errorf("a socket drains, ls shows %+v", n)
 	}
-	if !eventually(4*time.Second, func() bool { return f.rx.Bytes(a, testutil.Now()) == size }) {
-		t.Errorf("%.0f bytes came of %d", f.rx.Bytes(a, testutil.Now()), size)
+	if !eventually(4*time.Second, func() bool { return f.rx.Bytes(a, testbed.Now()) == size }) {
+		t.Errorf("%.0f bytes came of %d", f.rx.Bytes(a, testbed.Now()), size)
 	}
-	took := testutil.Now().Sub(begin)
+	took := testbed.Now().Sub(begin)
 	if took < 2500*time.Millisecond {
 		t.Errorf("3 MB drained within %v at 1 MB/s", took)
 	}
@@ -114,9 +114,9 @@ func TestReusedPID(t *testing.T) {
 	f := newField(upStage(t))
 	a := f.ports + 1
 	b := a + 1
-	first := f.send(testutil.SenderConfig{To: f.to(a)})
+	first := f.send(testbed.SenderConfig{To: f.to(a)})
 	f.must("set", "--pid", first.pid(), "--up", "5MB/s")
-	f.holds("the first", testutil.Now(), 5e6, a)
+	f.holds("the first", testbed.Now(), 5e6, a)
 	f.daemons[0].kill()
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
@@ -149,8 +149,8 @@ os.wait()
 	}
 	x.tell("go")
 	f.begins(b)
-	f.free("another process of the same pid", testutil.Now(), freely, b)
+	f.free("another process of the same pid", testbed.Now(), freely, b)
 	f.daemon()
-	f.free("with a daemon again", testutil.Now(), freely, b)
+	f.free("with a daemon again", testbed.Now(), freely, b)
 	f.gone("pid:" + first.pid())
 }

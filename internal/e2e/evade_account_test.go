@@ -3,6 +3,7 @@ package e2e
 import (
 	"testing"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -71,12 +72,12 @@ while wait():
 		t.Helper()
 		limited.tell("go")
 		limited.read("floods")
-		f.holds(what, testutil.Now(), 3e6, a)
+		f.holds(what, testbed.Now(), 3e6, a)
 		limited.tell("rest")
 		limited.read("rests")
 	}
 	floods("beside a second account that holds the connection")
-	begin := testutil.Now().Add(settle)
+	begin := testbed.Now().Add(settle)
 	second.tell("go")
 	f.free("the second account", begin, 10e6, a)
 	second.read("sent")

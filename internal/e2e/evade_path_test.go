@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -48,7 +49,7 @@ func TestPathChangesUnderTraffic(t *testing.T) {
 
 	// Then the limit inside does so.
 	f.must("set", "--pid", outer, "--up", "3MB/s")
-	after = testutil.Now().Add(settle)
+	after = testbed.Now().Add(settle)
 	f.until(after)
 	begin = f.wire()
 	for range 8 {
@@ -76,9 +77,9 @@ func (f *field) remains(what string, since wired, limit float64) {
 }
 
 // bounds checks that no more than a limit left for the ports from an instant until now.
-func (f *field) bounds(what string, since testutil.Instant, limit float64, ports ...uint16) {
+func (f *field) bounds(what string, since testbed.Instant, limit float64, ports ...uint16) {
 	f.t.Helper()
-	now := testutil.Now()
+	now := testbed.Now()
 	rate, took := f.rate(since, now, ports...), now.Sub(since)
 	f.t.Logf("%s: %.3f in %v", what, rate/limit, took.Round(time.Millisecond))
 	if rate > limit*(1.02+2*evadeBurst.Seconds()/took.Seconds()) {
@@ -106,7 +107,7 @@ def hop():
             os._exit(0)
 ready()
 processes(4, hop)
-`, f.to(testutil.DefaultPort), "["+f.B6.String()+"]:5001")
+`, f.to(testbed.DefaultPort), "["+f.B6.String()+"]:5001")
 	x.read("ready")
 	x.tell("go")
 	x.read("going")
@@ -161,7 +162,7 @@ flood(connect(sys.argv[1]))
 		p.tell("go")
 		p.read("going")
 	}
-	at := testutil.Now().Add(settle)
+	at := testbed.Now().Add(settle)
 	f.holdsFor("tree", at, span, 1e6, 0.03, a)
 	f.holdsFor("cgroup with the tree", at, span, 3e6, 0.03, a, b)
 	f.holdsFor("user with both", at, span, 10e6, 0.03, a, b, c)
@@ -206,7 +207,7 @@ wait()
 		p.tell("go")
 		p.read("going")
 	}
-	at := testutil.Now().Add(settle)
+	at := testbed.Now().Add(settle)
 	f.holdsFor("the tree", at, span, 4e6, 0.03, a, b, c)
 	f.holdsFor("a user, inside and outside", at, span, 2e6, 0.03, a, d)
 	f.holdsFor("another user", at, span, 500e3, 0.03, b)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -12,7 +13,7 @@ func TestEvadeByProcesses(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestForksWhileLimitIsSet and TestGenerated")
 	testutil.RequireRoot(t)
 	spare := newUsers()
-	other, err := testutil.NewNetNS()
+	other, err := testbed.NewNetNS()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -97,12 +98,12 @@ func TestReceivesWithoutRoom(t *testing.T) {
 	f := newInbound(newStage(t), p)
 	f.tolerance = 0.25 // no window follows the limit: the queue fills, and drops empty it
 	subject := "pid:" + itoa(f.rx.PID())
-	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
+	f.sendTo(5001, false, testbed.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
 	time.Sleep(500 * time.Millisecond)
 	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
-	f.sendTo(5001, true, testutil.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
+	f.sendTo(5001, true, testbed.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
 	time.Sleep(3 * time.Second) // windows that TCP announced before
-	f.receives("of sockets with no room for state", testutil.Now(), 5e6, perByte, 5001)
+	f.receives("of sockets with no room for state", testbed.Now(), 5e6, perByte, 5001)
 	if got := f.letThrough(subject); got < 4.8e6 || got > 5.1e6 {
 		t.Errorf("%s: %.0f bytes/s were let through, want 5000000", subject, got)
 	}
@@ -238,7 +239,7 @@ func TestWithoutRoomOutlivesDaemon(t *testing.T) {
 s = socket.create_connection(there)
 ready()
 flood(s)
-`, f.to(testutil.DefaultPort), f.to(testutil.DefaultPort))
+`, f.to(testbed.DefaultPort), f.to(testbed.DefaultPort))
 	x.read("ready")
 	f.must("set", "--pid", x.pid(), "--up", "3MB/s")
 	x.tell("go")
@@ -269,7 +270,7 @@ while True:
         send(bytes(1400))
     except OSError:
         pass
-`, f.to(testutil.DefaultPort), f.to(testutil.DefaultPort))
+`, f.to(testbed.DefaultPort), f.to(testbed.DefaultPort))
 		x.read("ready")
 		f.must("set", "--pid", x.pid(), "--to", f.B4.String(), "--up", "3MB/s")
 		begin := f.wire()
@@ -303,7 +304,7 @@ _, fds, _, _ = socket.recv_fds(ours, 1, 1)
 s = socket.socket(fileno=fds[0])
 say("going")
 flood(s)
-`, f.to(testutil.DefaultPort))
+`, f.to(testbed.DefaultPort))
 	f.must("set", "--pid", x.read("ready"), "--up", "1MB/s")
 	x.tell("go")
 	x.read("going")
@@ -324,7 +325,7 @@ func (f *field) noRoom() {
 
 // noRoom gives the sockets of a namespace next to no memory for options. A listener that has state already, for
 // instance of another test's daemon, accepts no connection from then on: the kernel has to copy the state, and cannot.
-func noRoom(t *testing.T, ns *testutil.NetNS) {
+func noRoom(t *testing.T, ns *testbed.NetNS) {
 	t.Helper()
 	err := ns.Sysctl("net/core/optmem_max", "256")
 	if errors.Is(err, fs.ErrNotExist) {

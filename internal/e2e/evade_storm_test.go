@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -61,7 +62,7 @@ say("done")
 if child == 0:
     os._exit(0)
 wait()
-`, f.to(testutil.DefaultPort), fmt.Sprintf("[%s]:%d", f.B6, testutil.DefaultPort), fmt.Sprint(processes), fmt.Sprint(storm.bytes), fmt.Sprint(storm.first))
+`, f.to(testbed.DefaultPort), fmt.Sprintf("[%s]:%d", f.B6, testbed.DefaultPort), fmt.Sprint(processes), fmt.Sprint(storm.bytes), fmt.Sprint(storm.first))
 			x.read("ready")
 			f.must("set", "--pid", x.pid(), "--up", fmt.Sprintf("%.0fB/s", storm.limit))
 			begin := f.wire()

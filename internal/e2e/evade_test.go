@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -72,7 +73,7 @@ func evade(t *testing.T, set func(f *field), escapes []escape) {
 
 func (f *field) evade(e escape) {
 	f.t.Helper()
-	const port uint16 = testutil.DefaultPort
+	const port uint16 = testbed.DefaultPort
 	args := append([]string{f.to(port), fmt.Sprintf("[%s]:%d", f.B6, port)}, e.args...)
 	x := f.python(options{in: f.A}, evader+e.text, args...)
 	root := x.read("ready")
@@ -247,7 +248,7 @@ func (m charging) agrees(less, more float64) error {
 
 // wired holds the packets and bytes that arrived at B over the wire until an instant.
 type wired struct {
-	at             testutil.Instant
+	at             testbed.Instant
 	bytes, packets uint64 // IP bytes
 }
 
@@ -275,12 +276,12 @@ const ethernet = 14 // bytes of header
 func (f *field) wire() wired {
 	f.t.Helper()
 	for try := 1; ; try++ {
-		begin := testutil.Now()
-		link, err := f.B.Netlink().LinkByName(testutil.Device)
+		begin := testbed.Now()
+		link, err := f.B.Netlink().LinkByName(testbed.Device)
 		if err != nil {
 			f.t.Fatalf("read the counters of B: %v", err)
 		}
-		now := testutil.Now()
+		now := testbed.Now()
 		if now.Sub(begin) > 2*time.Millisecond && try < 20 {
 			continue // the call had to wait, so the instant of the counters is unknown
 		}

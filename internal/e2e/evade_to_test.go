@@ -3,6 +3,7 @@ package e2e
 import (
 	"testing"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -69,7 +70,7 @@ while True:
         send()
     except OSError:
         pass
-`, f.to(testutil.DefaultPort), "["+f.B6.String()+"]:"+itoa(testutil.DefaultPort), f.A4.String())
+`, f.to(testbed.DefaultPort), "["+f.B6.String()+"]:"+itoa(testbed.DefaultPort), f.A4.String())
 		x.read("ready")
 		f.must("set", "--pid", x.pid(), "--to", f.B4.String(), "--up", "3MB/s")
 		f.must("set", "--pid", x.pid(), "--to", f.B6.String(), "--up", "3MB/s")

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -61,7 +62,7 @@ while True:
     p = sees.recv(65535)
     ihl = (p[0] & 15) * 4
     header = p[ihl:ihl + 32]
-    if p[9] != 6 or len(p) < ihl + 100 or header[2:4] != struct.pack("!H", ` + strconv.Itoa(testutil.DefaultPort) + `) or header[20:24] != bytes([1, 1, 8, 10]) or header[:2] in seen:
+    if p[9] != 6 or len(p) < ihl + 100 or header[2:4] != struct.pack("!H", ` + strconv.Itoa(testbed.DefaultPort) + `) or header[20:24] != bytes([1, 1, 8, 10]) or header[:2] in seen:
         continue
     seen.add(header[:2])
     for behind in 2000, 4000, 6000:
@@ -120,7 +121,7 @@ def some():
 def several():
     threads(2, some)
 processes(2, several)
-`, f.to(testutil.DefaultPort), f.to(testutil.DefaultPort))
+`, f.to(testbed.DefaultPort), f.to(testbed.DefaultPort))
 	x.read("ready")
 	f.must("set", "--pid", x.pid(), "--up", "100kB/s")
 	begin := f.wire()
@@ -175,7 +176,7 @@ func TestEvadeByDepth(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
 	f.segmented()
-	const below, port = 60, testutil.DefaultPort
+	const below, port = 60, testbed.DefaultPort
 	limited, name := cgroup(t, "deep")
 	deepest := filepath.Join(limited, strings.Repeat("x/", below))
 	if err := os.MkdirAll(deepest, 0o755); err != nil {

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // failuresVariable names the environment variable with the folder that gets a subfolder for each failed test.
@@ -66,7 +66,7 @@ func (s *stage) keepFailure() {
 	for i, d := range s.daemons {
 		keep(fmt.Sprintf("daemon-%d.log", i+1), d.log.String())
 	}
-	now := testutil.Now()
+	now := testbed.Now()
 	load, _ := os.ReadFile("/proc/loadavg")
 	keep("machine", fmt.Sprintf("since the test began: CPUs %.0f%% busy, for %v a processor let nobody wake up, %d packets were dropped before they were received; load %sother daemons: %q\n",
 		100*cpus.busy(s.begun, now), cpus.paused(s.begun, now), cpus.lost(s.begun, now), load, foreignDaemons()))

@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // parts checks how ports share a limit of 8 MB/s, to within 3% of it.
-func (f *field) parts(what string, after testutil.Instant, want map[uint16]float64) {
+func (f *field) parts(what string, after testbed.Instant, want map[uint16]float64) {
 	f.t.Helper()
 	const limit = 8e6
-	f.judge(after, 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(after, 2*time.Second, func(from, to testbed.Instant) error {
 		sum := 0.0
 		var wrong error
 		for port, part := range want {
@@ -32,11 +32,11 @@ func (f *field) parts(what string, after testutil.Instant, want map[uint16]float
 
 // drained waits until no packet has left for a port for 40 ms, and returns the instant of the last one: the data in
 // a program's sockets still leave.
-func (f *field) drained(port uint16) testutil.Instant {
+func (f *field) drained(port uint16) testbed.Instant {
 	f.t.Helper()
 	const quiet = 40 * time.Millisecond
-	for deadline := testutil.Now().Add(10 * time.Second); testutil.Now().Sub(deadline) < 0; {
-		from := testutil.Now()
+	for deadline := testbed.Now().Add(10 * time.Second); testbed.Now().Sub(deadline) < 0; {
+		from := testbed.Now()
 		if f.rate(from, from.Add(quiet), port) == 0 {
 			return from
 		}
@@ -50,8 +50,8 @@ func (f *field) drained(port uint16) testutil.Instant {
 func TestFair(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
-	a := f.send(testutil.SenderConfig{})
-	b := f.send(testutil.SenderConfig{Connections: 16})
+	a := f.send(testbed.SenderConfig{})
+	b := f.send(testbed.SenderConfig{Connections: 16})
 	c1 := f.ports + 1
 	c2 := c1 + 1
 	f.ports += 2
@@ -72,8 +72,8 @@ flood(s)
 	f.parts("by weight", at.Add(500*time.Millisecond),
 		map[uint16]float64{a.port: 0.75, b.port: 0.125, c1: 0.0625, c2: 0.0625})
 
-	d := f.send(testutil.SenderConfig{Connections: 4})
-	f.free("who is not in it", testutil.Now(), 20e6, d.port)
+	d := f.send(testbed.SenderConfig{Connections: 4})
+	f.free("who is not in it", testbed.Now(), 20e6, d.port)
 	at = f.must("fair", "--group", "three", d.pid()+"=100")
 	f.parts("one more", at.Add(500*time.Millisecond),
 		map[uint16]float64{a.port: 0.6, b.port: 0.1, c1: 0.05, c2: 0.05, d.port: 0.2})

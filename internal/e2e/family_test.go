@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -86,8 +87,8 @@ wait()
 			x.read("going")
 			f.begins(a)
 			f.begins(b)
-			f.holds("together", testutil.Now(), 8e6, a, b)
-			if ra, rb := f.rx.Bytes(a, testutil.Now()), f.rx.Bytes(b, testutil.Now()); ra == 0 || rb == 0 {
+			f.holds("together", testbed.Now(), 8e6, a, b)
+			if ra, rb := f.rx.Bytes(a, testbed.Now()), f.rx.Bytes(b, testbed.Now()); ra == 0 || rb == 0 {
 				t.Errorf("%.0f and %.0f bytes came: one of them did not send", ra, rb)
 			}
 		})
@@ -97,7 +98,7 @@ wait()
 // begins waits until data arrive at a port.
 func (f *field) begins(port uint16) {
 	f.t.Helper()
-	if !eventually(20*time.Second, func() bool { return f.rx.Bytes(port, testutil.Now()) > 0 }) {
+	if !eventually(20*time.Second, func() bool { return f.rx.Bytes(port, testbed.Now()) > 0 }) {
 		f.t.Fatalf("nothing comes to port %d", port)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -28,9 +29,9 @@ const perByte = 1 + 52.0/1448
 // field is a pair of namespaces with a meter on the egress of A and a receiver in B. Both count by port.
 type field struct {
 	*stage
-	*testutil.Pair
-	meter *testutil.Meter
-	rx    *testutil.Receiver
+	*testbed.Pair
+	meter *testbed.Meter
+	rx    *testbed.Receiver
 	ports uint16 // handed out
 }
 
@@ -38,15 +39,15 @@ type field struct {
 // 100.
 func newField(s *stage) *field {
 	s.t.Helper()
-	f := &field{stage: s, Pair: testutil.MustPair(s.t), ports: testutil.DefaultPort - 1}
-	cfg := testutil.ReceiverConfig{Interval: 10 * time.Millisecond}
+	f := &field{stage: s, Pair: testutil.MustPair(s.t), ports: testbed.DefaultPort - 1}
+	cfg := testbed.ReceiverConfig{Interval: 10 * time.Millisecond}
 	for i := range uint16(readers) {
-		cfg.Ports = append(cfg.Ports, testutil.Port{Number: testutil.DefaultPort + i})
+		cfg.Ports = append(cfg.Ports, testbed.Port{Number: testbed.DefaultPort + i})
 	}
-	cfg.Ports = append(cfg.Ports, testutil.Port{Number: requestPort, RequestBytes: 600, ReplyBytes: 100})
+	cfg.Ports = append(cfg.Ports, testbed.Port{Number: requestPort, RequestBytes: 600, ReplyBytes: 100})
 	f.rx = f.receiver(f.B, cfg)
 	var err error
-	if f.meter, err = testutil.StartMeter(f.A, testutil.Device, testutil.DefaultPort, requestPort-testutil.DefaultPort+1); err != nil {
+	if f.meter, err = testbed.StartMeter(f.A, testbed.Device, testbed.DefaultPort, requestPort-testbed.DefaultPort+1); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = f.meter.Close() })
@@ -62,9 +63,9 @@ const (
 	requestPort = 5050 // the last on the meter
 )
 
-func (f *field) receiver(in *testutil.NetNS, cfg testutil.ReceiverConfig) *testutil.Receiver {
+func (f *field) receiver(in *testbed.NetNS, cfg testbed.ReceiverConfig) *testbed.Receiver {
 	f.t.Helper()
-	rx, err := testutil.StartReceiver(in, cfg)
+	rx, err := testbed.StartReceiver(in, cfg)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -74,18 +75,18 @@ func (f *field) receiver(in *testutil.NetNS, cfg testutil.ReceiverConfig) *testu
 
 // flow is a sender and the port that it sends to.
 type flow struct {
-	*testutil.Sender
+	*testbed.Sender
 	f    *field
 	port uint16
 }
 
 // sender starts a sending process in A that is not connected yet.
-func (f *field) sender(cfg testutil.SenderConfig) *flow {
+func (f *field) sender(cfg testbed.SenderConfig) *flow {
 	f.t.Helper()
 	f.ports++
 	x := &flow{f: f, port: f.ports}
 	switch {
-	case cfg.Mode == testutil.Request:
+	case cfg.Mode == testbed.Request:
 		x.port = requestPort
 		cfg.To = fmt.Sprintf("%s:%d", f.B4, x.port)
 	case cfg.To == "":
@@ -99,12 +100,12 @@ func (f *field) sender(cfg testutil.SenderConfig) *flow {
 
 // startSender starts a sender that ends with the test. It sends up to `senderCap` if its configuration sets no other
 // rate.
-func (f *field) startSender(in *testutil.NetNS, cfg testutil.SenderConfig) *testutil.Sender {
+func (f *field) startSender(in *testbed.NetNS, cfg testbed.SenderConfig) *testbed.Sender {
 	f.t.Helper()
 	if cfg.UpToBytesPerSec == 0 {
 		cfg.UpToBytesPerSec = senderCap
 	}
-	x, err := testutil.StartSender(in, cfg)
+	x, err := testbed.StartSender(in, cfg)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -113,14 +114,14 @@ func (f *field) startSender(in *testutil.NetNS, cfg testutil.SenderConfig) *test
 }
 
 // send returns a sender that sends already.
-func (f *field) send(cfg testutil.SenderConfig) *flow {
+func (f *field) send(cfg testbed.SenderConfig) *flow {
 	f.t.Helper()
 	x := f.sender(cfg)
 	x.begin()
 	return x
 }
 
-func (x *flow) begin() testutil.Instant {
+func (x *flow) begin() testbed.Instant {
 	x.f.t.Helper()
 	at, err := x.Start()
 	if err != nil {
@@ -133,7 +134,7 @@ func (x *flow) pid() string { return itoa(x.PID()) }
 
 // rate returns the rate at which IP bytes left A for the ports between two instants, per second. It waits until the
 // span is over.
-func (f *field) rate(from, to testutil.Instant, ports ...uint16) float64 {
+func (f *field) rate(from, to testbed.Instant, ports ...uint16) float64 {
 	f.t.Helper()
 	f.until(to)
 	sum := 0.0
@@ -150,7 +151,7 @@ func (f *field) rate(from, to testutil.Instant, ports ...uint16) float64 {
 // reads says whether the receiver counts all of these ports, too.
 func (f *field) reads(ports ...uint16) bool {
 	for _, p := range ports {
-		if p >= testutil.DefaultPort+readers && p != requestPort {
+		if p >= testbed.DefaultPort+readers && p != requestPort {
 			return false
 		}
 	}
@@ -158,7 +159,7 @@ func (f *field) reads(ports ...uint16) bool {
 }
 
 // arrived returns the rate at which payload arrived at ports in B, in bytes per second.
-func (f *field) arrived(from, to testutil.Instant, ports ...uint16) float64 {
+func (f *field) arrived(from, to testbed.Instant, ports ...uint16) float64 {
 	f.until(to.Add(15 * time.Millisecond)) // one more sample has arrived after the span
 	sum := 0.0
 	for _, p := range ports {
@@ -167,8 +168,8 @@ func (f *field) arrived(from, to testutil.Instant, ports ...uint16) float64 {
 	return sum
 }
 
-func (f *field) until(at testutil.Instant) {
-	if left := at.Sub(testutil.Now()); left > 0 {
+func (f *field) until(at testbed.Instant) {
+	if left := at.Sub(testbed.Now()); left > 0 {
 		time.Sleep(left)
 	}
 }
@@ -212,10 +213,10 @@ func (f *field) holdOffDaemonStarts() (resume func()) {
 
 // explain logs the egress of A between two instants in small steps. If a tool is available, it also logs the
 // kernel's view of the connections.
-func (f *field) explain(from, to testutil.Instant) {
+func (f *field) explain(from, to testbed.Instant) {
 	f.t.Helper()
 	const bit = 50 * time.Millisecond
-	for p := uint16(testutil.DefaultPort); p <= requestPort && f.meter != nil; p++ {
+	for p := uint16(testbed.DefaultPort); p <= requestPort && f.meter != nil; p++ {
 		var rates []string
 		for at := from; at.Add(bit) <= to; at = at.Add(bit) {
 			rates = append(rates, fmt.Sprintf("%.2f", f.rate(at, at.Add(bit), p)/1e6))
@@ -225,7 +226,7 @@ func (f *field) explain(from, to testutil.Instant) {
 		}
 	}
 	if ss, err := exec.LookPath("ss"); err == nil {
-		for name, ns := range map[string]*testutil.NetNS{"A": f.A, "B": f.B} {
+		for name, ns := range map[string]*testbed.NetNS{"A": f.A, "B": f.B} {
 			f.t.Logf("connections in %s:\n%.3000s", name, f.run(exec.Command(ss, "-tinmoOH"), ns).out)
 		}
 	}
@@ -242,15 +243,15 @@ func comparePart(what string, got, want, tolerance float64) error {
 }
 
 // holds checks the rate of ports, together, for span after a command that returned at an instant.
-func (f *field) holds(what string, after testutil.Instant, limit float64, ports ...uint16) {
+func (f *field) holds(what string, after testbed.Instant, limit float64, ports ...uint16) {
 	f.t.Helper()
 	f.holdsFor(what, after, span, limit, 0.05, ports...)
 }
 
 // holdsFor is holds with another time than span, or with another tolerance.
-func (f *field) holdsFor(what string, after testutil.Instant, length time.Duration, limit, tolerance float64, ports ...uint16) {
+func (f *field) holdsFor(what string, after testbed.Instant, length time.Duration, limit, tolerance float64, ports ...uint16) {
 	f.t.Helper()
-	f.judge(after, length, func(from, to testutil.Instant) error {
+	f.judge(after, length, func(from, to testbed.Instant) error {
 		first := f.chargesOf(limit)
 		got := f.rate(from, to, ports...)
 		f.t.Logf("%s: %.3f of %.0f bytes/s", what, got/limit, limit)
@@ -278,7 +279,7 @@ func (f *field) holdsFor(what string, after testutil.Instant, length time.Durati
 }
 
 // near checks a rate that was measured otherwise, from an instant to now.
-func (f *field) near(what string, since testutil.Instant, got, want, tolerance float64) {
+func (f *field) near(what string, since testbed.Instant, got, want, tolerance float64) {
 	f.t.Helper()
 	f.t.Logf("%s: %.3f of %.0f bytes/s", what, got/want, want)
 	f.failUnlessDisturbed(since, got/want, compare(what, got, want, tolerance))
@@ -286,7 +287,7 @@ func (f *field) near(what string, since testutil.Instant, got, want, tolerance f
 
 // nearShare is near for a part of a limit. Up to half as much more is no excess if another program lacked a
 // processor to send.
-func (f *field) nearShare(what string, since testutil.Instant, got, want, tolerance float64) {
+func (f *field) nearShare(what string, since testbed.Instant, got, want, tolerance float64) {
 	f.t.Helper()
 	f.t.Logf("%s: %.3f of %.0f bytes/s", what, got/want, want)
 	judge := compare
@@ -298,9 +299,9 @@ func (f *field) nearShare(what string, since testutil.Instant, got, want, tolera
 
 // failUnlessDisturbed fails with err unless the machine has disturbed the measurement from an instant to now. A
 // disturbance excuses no rate above a limit, and no rate below half of the expected one.
-func (f *field) failUnlessDisturbed(since testutil.Instant, part float64, err error) {
+func (f *field) failUnlessDisturbed(since testbed.Instant, part float64, err error) {
 	f.t.Helper()
-	now := testutil.Now()
+	now := testbed.Now()
 	switch excuse := cpus.excuse(since, now); {
 	case err == nil:
 	case excuse != "" && part >= 0.5 && !errors.Is(err, errTooFast):
@@ -311,9 +312,9 @@ func (f *field) failUnlessDisturbed(since testutil.Instant, part float64, err er
 }
 
 // free checks that ports, together, are far above a limit that was lifted.
-func (f *field) free(what string, after testutil.Instant, above float64, ports ...uint16) {
+func (f *field) free(what string, after testbed.Instant, above float64, ports ...uint16) {
 	f.t.Helper()
-	f.judge(after, 400*time.Millisecond, func(from, to testutil.Instant) error {
+	f.judge(after, 400*time.Millisecond, func(from, to testbed.Instant) error {
 		got := f.arrived(from, to, ports...)
 		f.t.Logf("%s: %.0f MB/s", what, got/1e6)
 		if got < above {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil/trafficgen"
 )
 
@@ -23,16 +23,16 @@ func (g *generated) direction() string {
 }
 
 // received returns how many bytes of payload the program has received.
-func (g *generated) received() (bytes uint64, at testutil.Instant) {
+func (g *generated) received() (bytes uint64, at testbed.Instant) {
 	g.t.Helper()
 	for try := 1; ; try++ {
-		begin := testutil.Now()
+		begin := testbed.Now()
 		g.program.tell("?")
 		n, err := strconv.ParseUint(g.hear(g.program, "received"), 10, 64)
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		at := testutil.Now()
+		at := testbed.Now()
 		if at.Sub(begin) < 20*time.Millisecond || try == 20 {
 			return n, at
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/internal/testutil/trafficgen"
 )
@@ -138,7 +139,7 @@ func newGenerated(t *testing.T, receives bool) *generated {
 		g.uid -= 1_000_000_000
 	}
 	g.segmented()
-	for _, ns := range []*testutil.NetNS{g.A, g.B} {
+	for _, ns := range []*testbed.NetNS{g.A, g.B} {
 		err := errors.Join(ns.Sysctl("net/ipv4/ping_group_range", "0 2147483647"), ns.Sysctl("net/ipv4/tcp_fastopen", "1027")) // for all
 		if err != nil {
 			t.Fatal(err)
@@ -202,9 +203,9 @@ func (g *generated) others() (sent, came int) {
 // a limit.
 func (g *generated) judged(p trafficgen.Program) error {
 	g.t.Helper()
-	begin := testutil.Now()
+	begin := testbed.Now()
 	err := g.run(p)
-	disturbed := cpus.excuse(begin, testutil.Now())
+	disturbed := cpus.excuse(begin, testbed.Now())
 	if err == nil || disturbed == "" || errors.Is(err, errTooMuch) || g.remeasured == mostRemeasured {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -22,7 +23,7 @@ while True:
 `
 
 // eachSecond returns the egress of A for a port, second by second, in parts of a rate.
-func (f *field) eachSecond(after testutil.Instant, seconds int, rate float64, port uint16) (parts []float64) {
+func (f *field) eachSecond(after testbed.Instant, seconds int, rate float64, port uint16) (parts []float64) {
 	f.t.Helper()
 	for i := range seconds {
 		from := after.Add(time.Duration(i) * time.Second)
@@ -41,22 +42,22 @@ func TestGuarantee(t *testing.T) {
 	const limit, guarantee, others, seconds = 5e6, 2e6, 4, 4
 	user := spare + 43 // a user of this test alone
 	f.must("set", "--user", itoa(user), "--up", "5MB/s")
-	x := f.send(testutil.SenderConfig{UID: user})
+	x := f.send(testbed.SenderConfig{UID: user})
 	for range others {
-		f.send(testutil.SenderConfig{UID: user, Connections: 16})
+		f.send(testbed.SenderConfig{UID: user, Connections: 16})
 	}
 	f.ports++
 	f.python(options{in: f.A, uid: user}, udpFlood, f.to(f.ports)).read("ready")
 	time.Sleep(time.Second)
 
-	fair := f.eachSecond(testutil.Now(), 2, limit, x.port)
+	fair := f.eachSecond(testbed.Now(), 2, limit, x.port)
 	t.Logf("without a guarantee: %.3f of the limit, fair %.3f", fair, 1.0/(others+2))
 	if fair[1] > 0.25 {
 		t.Errorf("one of %d programs has %.3f of the limit without a guarantee", others+2, fair[1])
 	}
 
 	at := f.must("set", "--pid", x.pid(), "--min", "2MB/s")
-	f.judge(at, seconds*time.Second, func(from, _ testutil.Instant) error {
+	f.judge(at, seconds*time.Second, func(from, _ testbed.Instant) error {
 		parts := f.eachSecond(from, seconds, guarantee, x.port)
 		sum := f.charged("user:"+itoa(user), time.Second) // datagrams included
 		t.Logf("guaranteed: %.3f of the guarantee each second, all %.4f of the limit", parts, sum/limit)
@@ -74,7 +75,7 @@ func TestGuarantee(t *testing.T) {
 	f.refused(r, "does not fit into the limit of 5 MB/s on user:"+itoa(user)+": 4.75 MB/s of it may be guaranteed, 2 MB/s are already, 2.75 MB/s are left", "netnice show")
 
 	at = f.must("set", "--pid", x.pid(), "--min", "0")
-	f.judge(at.Add(500*time.Millisecond), 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(at.Add(500*time.Millisecond), 2*time.Second, func(from, to testbed.Instant) error {
 		return compare("lifted", min(f.rate(from, to, x.port), limit/4), limit/(others+2), 0.5)
 	})
 	f.must("set", "--pid", x.pid(), "--min", "2MB/s")
@@ -82,7 +83,7 @@ func TestGuarantee(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.until(f.drained(x.port).Add(300 * time.Millisecond))
-	since := testutil.Now()
+	since := testbed.Now()
 	f.near("what the guaranteed program has left", since, f.charged("user:"+itoa(user), 2*time.Second), limit, 0.02)
 }
 
@@ -97,7 +98,7 @@ func TestGuaranteeUDP(t *testing.T) {
 	user := spare + 47
 	f.must("set", "--user", itoa(user), "--up", "5MB/s")
 	for range 3 {
-		f.send(testutil.SenderConfig{UID: user, Connections: 16})
+		f.send(testbed.SenderConfig{UID: user, Connections: 16})
 	}
 	f.ports++
 	x := f.python(options{in: f.A, uid: user}, udpFlood, f.to(f.ports))
@@ -107,7 +108,7 @@ func TestGuaranteeUDP(t *testing.T) {
 	t.Logf("without a guarantee: %.3f of the limit, fair 0.25", f.charged("pid:"+x.pid(), 2*time.Second)/limit)
 	f.must("set", "--pid", x.pid(), "--min", "2MB/s")
 	time.Sleep(2 * time.Second)
-	begin := testutil.Now()
+	begin := testbed.Now()
 	got := f.charged("pid:"+x.pid(), 3*time.Second)
 	all := f.charged("user:"+itoa(user), time.Second)
 	t.Logf("guaranteed: %.3f of the guarantee, all %.4f of the limit", got/guarantee, all/limit)
@@ -122,9 +123,9 @@ func TestGuaranteeOfHost(t *testing.T) {
 	spare := newUsers()
 	f := newField(upStage(t))
 	user := spare + 44
-	x := f.send(testutil.SenderConfig{UID: user})
-	y := f.send(testutil.SenderConfig{UID: user, Connections: 8})
-	z := f.send(testutil.SenderConfig{UID: spare + 45, Connections: 32})
+	x := f.send(testbed.SenderConfig{UID: user})
+	y := f.send(testbed.SenderConfig{UID: user, Connections: 8})
+	z := f.send(testbed.SenderConfig{UID: spare + 45, Connections: 32})
 	f.must("set", "--user", itoa(user), "--up", "7MB/s")
 	f.must("set", "--user", itoa(user), "--min", "6MB/s")
 	f.must("set", "--pid", x.pid(), "--min", "5MB/s")
@@ -152,15 +153,15 @@ func TestBackground(t *testing.T) {
 	const limit = 10e6
 	user := spare + 46
 	f.must("set", "--user", itoa(user), "--up", "10MB/s")
-	backup := f.send(testutil.SenderConfig{UID: user, Connections: 4})
+	backup := f.send(testbed.SenderConfig{UID: user, Connections: 4})
 	f.must("set", "--pid", backup.pid(), "--background")
-	f.holds("alone", testutil.Now().Add(100*time.Millisecond), limit, backup.port)
-	bulk := f.sender(testutil.SenderConfig{UID: user})
+	f.holds("alone", testbed.Now().Add(100*time.Millisecond), limit, backup.port)
+	bulk := f.sender(testbed.SenderConfig{UID: user})
 	if err := bulk.Connect(); err != nil {
 		t.Fatal(err)
 	}
 	begin := bulk.begin()
-	f.judge(begin, 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(begin, 2*time.Second, func(from, to testbed.Instant) error {
 		back, busy := f.rate(from, to, backup.port)/limit, f.rate(from, to, bulk.port)/limit
 		t.Logf("beside the other: background %.4f of the limit, the other %.4f", back, busy)
 		if back > 0.02 {
@@ -187,13 +188,13 @@ func TestInteractive(t *testing.T) {
 	const limit = 10e6
 	user := spare + 48
 	f.must("set", "--user", itoa(user), "--up", "10MB/s")
-	x := f.send(testutil.SenderConfig{UID: user})
+	x := f.send(testbed.SenderConfig{UID: user})
 	ports := []uint16{}
 	for range 3 {
-		ports = append(ports, f.send(testutil.SenderConfig{UID: user, Connections: 8}).port)
+		ports = append(ports, f.send(testbed.SenderConfig{UID: user, Connections: 8}).port)
 	}
 	at := f.must("set", "--pid", x.pid(), "--interactive")
-	f.judge(at.Add(time.Second), 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(at.Add(time.Second), 2*time.Second, func(from, to testbed.Instant) error {
 		got, others := f.rate(from, to, x.port)/limit, f.rate(from, to, ports...)/limit
 		t.Logf("interactive %.4f of the limit, the others %.4f", got, others)
 		if got < 0.95 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -170,17 +171,17 @@ crowd(2, 1.2, send)`},
 			defer x.close()
 			x.read("going")
 			time.Sleep(200 * time.Millisecond)
-			begin := testutil.Now()
+			begin := testbed.Now()
 			if r := h.as(h.alice, "set", "--user", itoa(h.alice), "--up", "5GB/s"); r.code != 0 {
 				h.t.Errorf("alice is not served: %v", r)
 			}
-			if took := testutil.Now().Sub(begin); took > 2*time.Second && !excused(h.t, begin, testutil.Now()) {
+			if took := testbed.Now().Sub(begin); took > 2*time.Second && !excused(h.t, begin, testbed.Now()) {
 				h.t.Errorf("alice is served after %v", took)
 			}
-			from := testutil.Now()
+			from := testbed.Now()
 			got := h.rate(from, from.Add(600*time.Millisecond), hers) / limit
 			h.t.Logf("alice sends %.3f of her limit", got)
-			if got > 1.05 || got < 0.9 && !excused(h.t, from, testutil.Now()) {
+			if got > 1.05 || got < 0.9 && !excused(h.t, from, testbed.Now()) {
 				h.t.Errorf("alice sends %.3f of her limit", got)
 			}
 			answer := map[string]int{}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // The tests in hostile_*_test.go have a user, mallory. Mallory tries to leave limits, to limit others, and to take
@@ -264,6 +264,6 @@ func (h *hostile) bounded(since usage) {
 // sent returns the egress of A for ports over a while from now, as a part of a limit.
 func (h *hostile) sent(over time.Duration, limit float64, ports ...uint16) float64 {
 	h.t.Helper()
-	at := testutil.Now()
+	at := testbed.Now()
 	return h.rate(at, at.Add(over), ports...) / limit
 }

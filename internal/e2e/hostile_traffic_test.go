@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -232,7 +233,7 @@ func TestHostileTraffic(t *testing.T) {
 	running := make([]*script, len(list))
 	var ports []uint16
 	for i, l := range list {
-		port := testutil.DefaultPort + uint16(i)
+		port := testbed.DefaultPort + uint16(i)
 		ports = append(ports, port)
 		running[i] = h.begin(l, port)
 	}
@@ -240,7 +241,7 @@ func TestHostileTraffic(t *testing.T) {
 		x.read("going")
 	}
 	time.Sleep(time.Second)
-	from := testutil.Now()
+	from := testbed.Now()
 	to := from.Add(3 * time.Second)
 	all := h.rate(from, to, ports...) / malloryLimit
 	t.Logf("together %.3f of the limit", all)
@@ -271,7 +272,7 @@ func TestHostileTraffic(t *testing.T) {
 		x.read("going")
 		y.read("going")
 		time.Sleep(500 * time.Millisecond)
-		if got := h.sent(time.Second, malloryLimit, ports[0], ports[1]); got > 1.05 || got < 0.3 && !excused(t, to, testutil.Now()) {
+		if got := h.sent(time.Second, malloryLimit, ports[0], ports[1]); got > 1.05 || got < 0.3 && !excused(t, to, testbed.Now()) {
 			t.Errorf("%.3f of the limit", got)
 		}
 	})
@@ -290,13 +291,13 @@ func TestHostileNamespaceOfAnotherID(t *testing.T) {
 	}
 	for i, l := range list {
 		h.attempt(t, l.name, func(h *hostile) {
-			port := testutil.DefaultPort + uint16(i)
+			port := testbed.DefaultPort + uint16(i)
 			x := h.begin(l, port)
 			defer x.close()
 			x.read("going")
 			time.Sleep(time.Second)
-			from := testutil.Now()
-			if got := h.sent(2*time.Second, malloryLimit, port); got > 1.05 || got < 0.9 && !excused(h.t, from, testutil.Now()) {
+			from := testbed.Now()
+			if got := h.sent(2*time.Second, malloryLimit, port); got > 1.05 || got < 0.9 && !excused(h.t, from, testbed.Now()) {
 				h.t.Errorf("%.3f of the limit", got)
 			}
 		})
@@ -322,7 +323,7 @@ flood(connect(sys.argv[1]))
 	f.must("set", "--pid", root, "--up", "1MB/s")
 	x.tell("go")
 	f.begins(port)
-	f.holds("200 generations below", testutil.Now().Add(200*time.Millisecond), 1e6, port)
+	f.holds("200 generations below", testbed.Now().Add(200*time.Millisecond), 1e6, port)
 	if n := f.nodes()["pid:"+root]; n.Processes != 201 {
 		t.Errorf("%d members", n.Processes)
 	}

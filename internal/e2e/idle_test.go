@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // needed holds the hooks that only a limit needs.
@@ -57,7 +57,7 @@ func TestNothingAttachedWithoutLimit(t *testing.T) {
 		t.Errorf("%d programs on the root cgroup, want 3", n)
 	}
 	f := newField(s)
-	x := f.send(testutil.SenderConfig{UID: spare})
+	x := f.send(testbed.SenderConfig{UID: spare})
 	s.must("set", "--pid", x.pid(), "--up", "5MB/s")
 	if _, others := s.attachedNow(); !slices.Contains(others, "egress") || !slices.Contains(others, "fork") || len(others) < 3 {
 		t.Errorf("attached with a limit: %q", others)

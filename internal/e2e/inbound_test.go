@@ -9,7 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // inbound is a pair of namespaces in which B sends and A receives, so the tests limit the ingress of A. The daemon
@@ -17,20 +17,20 @@ import (
 type inbound struct {
 	*field
 	daemon    *daemon
-	rx        *testutil.Receiver // in A
-	tolerance float64            // tolerance of the ingress rate, as a part of the limit
+	rx        *testbed.Receiver // in A
+	tolerance float64           // tolerance of the ingress rate, as a part of the limit
 }
 
 // newInbound makes an inbound around a stage, with that pair. The receiver listens on ports 5001..5016.
-func newInbound(s *stage, p *testutil.Pair) *inbound {
+func newInbound(s *stage, p *testbed.Pair) *inbound {
 	s.t.Helper()
 	return newInboundFrom(s, p, p.A)
 }
 
 // newInboundFrom is newInbound with the daemon in a namespace of its own.
-func newInboundFrom(s *stage, p *testutil.Pair, home *testutil.NetNS) *inbound {
+func newInboundFrom(s *stage, p *testbed.Pair, home *testbed.NetNS) *inbound {
 	s.t.Helper()
-	f := &inbound{field: &field{stage: s, Pair: p, ports: testutil.DefaultPort - 1}, tolerance: downTolerance}
+	f := &inbound{field: &field{stage: s, Pair: p, ports: testbed.DefaultPort - 1}, tolerance: downTolerance}
 	f.daemon = s.daemonIn(home)
 	f.rx = f.reader(0)
 	f.field.rx = f.rx
@@ -38,17 +38,17 @@ func newInboundFrom(s *stage, p *testutil.Pair, home *testutil.NetNS) *inbound {
 }
 
 // reader starts a receiver process in A, as a user if uid is not 0.
-func (f *inbound) reader(uid uint32) *testutil.Receiver {
+func (f *inbound) reader(uid uint32) *testbed.Receiver {
 	f.t.Helper()
-	cfg := testutil.ReceiverConfig{Interval: 10 * time.Millisecond, UID: uid}
+	cfg := testbed.ReceiverConfig{Interval: 10 * time.Millisecond, UID: uid}
 	for i := range uint16(readers) {
-		cfg.Ports = append(cfg.Ports, testutil.Port{Number: f.ports + 1 + i})
+		cfg.Ports = append(cfg.Ports, testbed.Port{Number: f.ports + 1 + i})
 	}
 	return f.receiver(f.A, cfg)
 }
 
 // sendTo starts a process in B that sends to a port in A.
-func (f *inbound) sendTo(port uint16, v6 bool, cfg testutil.SenderConfig) *testutil.Sender {
+func (f *inbound) sendTo(port uint16, v6 bool, cfg testbed.SenderConfig) *testbed.Sender {
 	f.t.Helper()
 	cfg.To = fmt.Sprintf("%s:%d", f.A4, port)
 	if v6 {
@@ -65,9 +65,9 @@ func (f *inbound) sendTo(port uint16, v6 bool, cfg testutil.SenderConfig) *testu
 const perByte6 = 1 + 72.0/1428
 
 // receives checks the rate at which payload arrives at ports, together, against a limit in IP bytes.
-func (f *inbound) receives(what string, after testutil.Instant, limit, per float64, ports ...uint16) {
+func (f *inbound) receives(what string, after testbed.Instant, limit, per float64, ports ...uint16) {
 	f.t.Helper()
-	f.judge(after, span, func(from, to testutil.Instant) error {
+	f.judge(after, span, func(from, to testbed.Instant) error {
 		got := f.arrived(from, to, ports...) * per
 		f.t.Logf("%s: %.4f of %.0f bytes/s", what, got/limit, limit)
 		return compare(what, got, limit, f.tolerance)
@@ -94,9 +94,9 @@ func (f *inbound) letThrough(subject string) float64 {
 }
 
 // lost checks the number of segments that a sender had to send again, and its recent round trips.
-func (f *inbound) lost(x *testutil.Sender, most int, queue time.Duration) {
+func (f *inbound) lost(x *testbed.Sender, most int, queue time.Duration) {
 	f.t.Helper()
-	now := testutil.Now()
+	now := testbed.Now()
 	rtts := x.RTT(now.Add(-time.Second), now)
 	var sum time.Duration
 	for _, r := range rtts {
@@ -155,7 +155,7 @@ func (f *field) join(name, prefix string) (remove func()) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	for i, ns := range []*testutil.NetNS{f.A, f.B} {
+	for i, ns := range []*testbed.NetNS{f.A, f.B} {
 		link, err := ns.Netlink().LinkByName(name)
 		if err == nil {
 			ip := net.ParseIP(fmt.Sprintf("%s.%d", prefix, i+1)).To4()

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -137,7 +138,7 @@ func (i *inetdStage) rates(what string, want ...float64) {
 	i.t.Helper()
 	const limit = 4e6
 	for try := 1; ; try++ {
-		begin := testutil.Now()
+		begin := testbed.Now()
 		i.clients.tell("rates 2")
 		got := numbers(i.t, i.clients.read("rates"))
 		bad := len(got) != len(want)
@@ -150,7 +151,7 @@ func (i *inetdStage) rates(what string, want ...float64) {
 			return
 		}
 		if try == 4 {
-			i.t.Errorf("%s: %.3f of the limit, want %.3f (%s)", what, got, want, cpus.excuse(begin, testutil.Now()))
+			i.t.Errorf("%s: %.3f of the limit, want %.3f (%s)", what, got, want, cpus.excuse(begin, testbed.Now()))
 			return
 		}
 	}

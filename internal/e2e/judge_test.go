@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // errTooFast is the error for a rate above its limit, which no disturbance excuses.
@@ -73,13 +73,13 @@ func verdictOn(err error, disturbed, aftereffect string, more bool, stalled, len
 // measure other than errTooFast has the window measured again if the machine was disturbed in it or just before. The
 // last window may be too slow by as much as the machine stood still; it is then logged as not judged. Every other error
 // fails the test, and so does measure itself by t.Errorf, also in a window that is measured again.
-func (f *field) judge(after testutil.Instant, length time.Duration, measure func(from, to testutil.Instant) error) {
+func (f *field) judge(after testbed.Instant, length time.Duration, measure func(from, to testbed.Instant) error) {
 	f.t.Helper()
 	for {
 		resume := f.holdOffDaemonStarts()
 		from := after.Add(settle)
 		if f.distant() {
-			from = max(from, testutil.Now())
+			from = max(from, testbed.Now())
 		}
 		from = max(from, f.disturbed) // several windows may judge one command
 		to := from.Add(length)
@@ -105,7 +105,7 @@ func (f *field) judge(after testutil.Instant, length time.Duration, measure func
 		case windowAgain:
 			f.remeasured++
 			f.t.Logf("measured again: %v, but %s", err, cmp.Or(disturbed, aftereffect))
-			after = testutil.Now().Add(min(stalled, 3*time.Second)) // see excusedBy
+			after = testbed.Now().Add(min(stalled, 3*time.Second)) // see excusedBy
 			f.disturbed = after
 		}
 	}

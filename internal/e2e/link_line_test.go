@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -12,7 +13,7 @@ import (
 func (f *inbound) carries(what string, tolerance float64, line func(bytes, packets float64) float64) {
 	f.t.Helper()
 	const limit = 1e6
-	f.judge(testutil.Now().Add(1500*time.Millisecond), 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now().Add(1500*time.Millisecond), 2*time.Second, func(from, to testbed.Instant) error {
 		f.until(from)
 		begin := f.wire()
 		f.until(to)
@@ -30,10 +31,10 @@ func TestLinkOverhead(t *testing.T) {
 	// Not parallel, for the reason at TestLink.
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.segmented()
-	device := "link:" + testutil.Device
+	device := "link:" + testbed.Device
 	link := func(more ...string) {
 		t.Helper()
-		args := append([]string{"link", testutil.Device}, more...)
+		args := append([]string{"link", testbed.Device}, more...)
 		if r := f.run(f.command(args...), f.A); r.code != 0 {
 			t.Fatalf("limit a link: %v", r)
 		}
@@ -49,8 +50,8 @@ func TestLinkOverhead(t *testing.T) {
 	f.carries("of two programs", 0.03, each(34))
 
 	f.ports += 16
-	x := f.flowTo(testutil.SenderConfig{Connections: 4})
-	y := f.flowTo(testutil.SenderConfig{To: "6"})
+	x := f.flowTo(testbed.SenderConfig{Connections: 4})
+	y := f.flowTo(testbed.SenderConfig{To: "6"})
 	f.carries("TCP beside it", 0.03, each(34))
 	small.tx.close()
 	small6.tx.close()
@@ -74,7 +75,7 @@ func TestLinkOverhead(t *testing.T) {
 
 	// Received traffic is limited by the mean size of its packets.
 	link("--overhead", "100")
-	f.sendTo(testutil.DefaultPort, false, testutil.SenderConfig{})
+	f.sendTo(testbed.DefaultPort, false, testbed.SenderConfig{})
 	time.Sleep(3 * time.Second)
 	const full = 1500
 	got := f.letThrough(device) * (full + 100) / full
@@ -90,16 +91,16 @@ func TestLinkOverhead(t *testing.T) {
 }
 
 // flowTo starts a process in A that sends to B.
-func (f *inbound) flowTo(cfg testutil.SenderConfig) *testutil.Sender {
+func (f *inbound) flowTo(cfg testbed.SenderConfig) *testbed.Sender {
 	f.t.Helper()
 	f.ports++
-	f.receiver(f.B, testutil.ReceiverConfig{Interval: 50 * time.Millisecond, Ports: []testutil.Port{{Number: f.ports}}})
+	f.receiver(f.B, testbed.ReceiverConfig{Interval: 50 * time.Millisecond, Ports: []testbed.Port{{Number: f.ports}}})
 	to := fmt.Sprintf("%s:%d", f.B4, f.ports)
 	if cfg.To == "6" {
 		to = fmt.Sprintf("[%s]:%d", f.B6, f.ports)
 	}
 	cfg.To = to
-	x, err := testutil.StartSender(f.A, cfg)
+	x, err := testbed.StartSender(f.A, cfg)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -7,8 +7,9 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // The limit of a link becomes the measured capacity of its line, also in place of a lower one. A measurement that
@@ -22,7 +23,7 @@ func TestLinkMeasured(t *testing.T) {
 		AtoB: relay.Path{Delay: 5 * time.Millisecond, Rate: rate}, BtoA: relay.Path{Delay: 5 * time.Millisecond},
 	})
 	s.python(options{in: p.A}, "wait()") // a namespace without a process has no device for netnice
-	link := linkOf(t, p.A, testutil.Device)
+	link := linkOf(t, p.A, testbed.Device)
 	ups := func() (got float64) {
 		t.Helper()
 		for _, l := range s.nodes()[link].Limits {
@@ -38,13 +39,13 @@ func TestLinkMeasured(t *testing.T) {
 			t.Errorf("%v: %v", args, r)
 		}
 	}
-	refused("is reached by "+testutil.Device+", not by lo", "lo", "--measure", p.B4.String())
-	refused("none of the others can be", testutil.Device, "--measure", p.B4.String(), "--rate", "1MB/s")
+	refused("is reached by "+testbed.Device+", not by lo", "lo", "--measure", p.B4.String())
+	refused("none of the others can be", testbed.Device, "--measure", p.B4.String(), "--rate", "1MB/s")
 	if got := ups(); got != 0 {
 		t.Errorf("refused, and there is a limit of %.0f", got)
 	}
 	for _, c := range []struct{ to, line string }{{p.B4.String(), ""}, {p.B6.String(), "--overhead=38"}} {
-		args := []string{testutil.Device, "--measure", c.to}
+		args := []string{testbed.Device, "--measure", c.to}
 		want := 0.98 * rate
 		if c.line != "" {
 			args, want = append(args, c.line), want*1538/1500
@@ -54,11 +55,11 @@ func TestLinkMeasured(t *testing.T) {
 		if got := ups(); r.code != 0 || math.Abs(got/want-1) > 0.1 || !strings.Contains(r.err, "carries") {
 			t.Errorf("%v: a limit of %.0f, want %.0f", r, got, want)
 		}
-		if r := s.run(s.command("link", testutil.Device, "--up", "300kB/s"), p.A); r.code != 0 {
+		if r := s.run(s.command("link", testbed.Device, "--up", "300kB/s"), p.A); r.code != 0 {
 			t.Fatal(r)
 		}
 	}
-	refused("answers to no probe packet", testutil.Device, "--measure", "10.98.0.200")
+	refused("answers to no probe packet", testbed.Device, "--measure", "10.98.0.200")
 	if got := ups(); got != 300e3 {
 		t.Errorf("after a measurement that failed a limit of %.0f", got)
 	}

@@ -12,12 +12,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // linkOf names a device of a namespace as a daemon in another one does.
-func linkOf(t *testing.T, n *testutil.NetNS, device string) string {
+func linkOf(t *testing.T, n *testbed.NetNS, device string) string {
 	t.Helper()
 	var st unix.Stat_t
 	if err := unix.Stat(n.Path(), &st); err != nil {
@@ -31,29 +32,29 @@ func linkOf(t *testing.T, n *testutil.NetNS, device string) string {
 func TestLink(t *testing.T) {
 	// Not parallel: another daemon that leaves takes its callbacks along, for a second.
 	f := newField(upStage(t))
-	link := linkOf(t, f.A, testutil.Device)
+	link := linkOf(t, f.A, testbed.Device)
 	const limit = 8e6
-	x := f.send(testutil.SenderConfig{})
-	y := f.send(testutil.SenderConfig{To: "6", Connections: 16})
-	f.free("before", testutil.Now(), 20e6, x.port, y.port)
+	x := f.send(testbed.SenderConfig{})
+	y := f.send(testbed.SenderConfig{To: "6", Connections: 16})
+	f.free("before", testbed.Now(), 20e6, x.port, y.port)
 
-	r := f.run(f.command("link", testutil.Device, "--up", "8MB/s"), f.A)
+	r := f.run(f.command("link", testbed.Device, "--up", "8MB/s"), f.A)
 	if r.code != 0 || !strings.Contains(r.out, link) {
 		t.Fatalf("limit a link: %v", r)
 	}
-	at := testutil.Now()
+	at := testbed.Now()
 	f.holds("two programs", at.Add(time.Second), limit, x.port, y.port)
 	f.parts("1 and 16 connections", at.Add(time.Second), map[uint16]float64{x.port: 0.5, y.port: 0.5})
 
-	z := f.send(testutil.SenderConfig{Connections: 4})
+	z := f.send(testbed.SenderConfig{Connections: 4})
 	f.must("set", "--pid", x.pid(), "--weight", "200")
-	f.parts("by weight", testutil.Now().Add(500*time.Millisecond), map[uint16]float64{x.port: 0.5, y.port: 0.25, z.port: 0.25})
+	f.parts("by weight", testbed.Now().Add(500*time.Millisecond), map[uint16]float64{x.port: 0.5, y.port: 0.25, z.port: 0.25})
 
 	f.ports++
 	flood := f.python(options{in: f.A}, udpFlood, f.to(f.ports))
 	flood.read("ready")
 	time.Sleep(2 * time.Second)
-	f.judge(testutil.Now(), 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now(), 2*time.Second, func(from, to testbed.Instant) error {
 		tcp := f.rate(from, to, x.port, y.port, z.port)
 		all := f.charged(link, time.Second)
 		t.Logf("beside a flood of datagrams: TCP %.3f of the limit, all %.4f", tcp/limit, all/limit)
@@ -81,20 +82,20 @@ func TestLinkKilledDaemon(t *testing.T) {
 	before := ours(t)
 	f := newField(s)
 	first := s.daemon()
-	link := linkOf(t, f.A, testutil.Device)
-	x, y := f.send(testutil.SenderConfig{}), f.send(testutil.SenderConfig{Connections: 4})
+	link := linkOf(t, f.A, testbed.Device)
+	x, y := f.send(testbed.SenderConfig{}), f.send(testbed.SenderConfig{Connections: 4})
 	f.must("set", link, "--up", "8MB/s")
 	f.must("reserve", "--pid", x.pid(), "--link", link[len("link:"):], "--period", "20ms", "--slice", "15ms")
 	f.must("set", "--pid", y.pid(), "--dscp", "cs1")
 	parts := map[uint16]float64{x.port: 0.75, y.port: 0.25}
-	f.parts("with a daemon", testutil.Now().Add(time.Second), parts)
+	f.parts("with a daemon", testbed.Now().Add(time.Second), parts)
 	made := objectsOf(t, first.cmd.Process.Pid)
 	first.kill()
-	f.parts("without a daemon", testutil.Now(), parts)
-	z := f.send(testutil.SenderConfig{})
-	f.parts("one more", testutil.Now().Add(time.Second), map[uint16]float64{x.port: 0.75, y.port: 0.125, z.port: 0.125})
+	f.parts("without a daemon", testbed.Now(), parts)
+	z := f.send(testbed.SenderConfig{})
+	f.parts("one more", testbed.Now().Add(time.Second), map[uint16]float64{x.port: 0.75, y.port: 0.125, z.port: 0.125})
 	second := s.daemon()
-	f.parts("adopted", testutil.Now().Add(time.Second), map[uint16]float64{x.port: 0.75, y.port: 0.125, z.port: 0.125})
+	f.parts("adopted", testbed.Now().Add(time.Second), map[uint16]float64{x.port: 0.75, y.port: 0.125, z.port: 0.125})
 	nodes := s.nodes()
 	if n := nodes["pid:"+x.pid()]; n.Reserved == nil || n.MinBytesPerSec != 6e6 {
 		t.Errorf("the second daemon adopted a reservation as %+v", n)
@@ -103,7 +104,7 @@ func TestLinkKilledDaemon(t *testing.T) {
 		t.Errorf("the second daemon adopted a mark as %+v", n)
 	}
 	f.must("set", link, "--up", "16MB/s")
-	f.judge(testutil.Now().Add(time.Second), 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now().Add(time.Second), 2*time.Second, func(from, to testbed.Instant) error {
 		return compare("of a faster link", f.rate(from, to, x.port), 12e6, 0.03)
 	})
 	maps.Copy(made, objectsOf(t, second.cmd.Process.Pid))
@@ -117,14 +118,14 @@ func TestLinkDown(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestLink and TestDownTCP")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPairInOrder(t))
-	link := linkOf(t, f.A, testutil.Device)
+	link := linkOf(t, f.A, testbed.Device)
 	f.must("set", link, "--down", "10MB/s")
-	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 4})
-	y := f.sendTo(5002, true, testutil.SenderConfig{})
-	f.receives("by a link", testutil.Now().Add(time.Second), 10e6, perByte, 5001, 5002)
+	x := f.sendTo(5001, false, testbed.SenderConfig{Connections: 4})
+	y := f.sendTo(5002, true, testbed.SenderConfig{})
+	f.receives("by a link", testbed.Now().Add(time.Second), 10e6, perByte, 5001, 5002)
 	f.lost(x, 2, 20*time.Millisecond) // a tail probe, where an acknowledgement was late
 	f.lost(y, 2, 20*time.Millisecond)
-	if n, ok := f.nodes()["link:"+testutil.Device]; !ok || n.Down.RateBytesPerSec < 9e6 {
+	if n, ok := f.nodes()["link:"+testbed.Device]; !ok || n.Down.RateBytesPerSec < 9e6 {
 		t.Errorf("the link is shown as %+v", n)
 	}
 }
@@ -150,7 +151,7 @@ server.serve_forever()
 `)
 	server.read("ready")
 	const limit = 1e6
-	f.must("set", linkOf(t, f.A, testutil.Device), "--up", "1MB/s")
+	f.must("set", linkOf(t, f.A, testbed.Device), "--up", "1MB/s")
 	begin := f.wire()
 	clients := f.python(options{in: f.B}, `
 def ask():
@@ -190,10 +191,10 @@ func TestLinkRoute(t *testing.T) {
 	f := newField(upStage(t))
 	const second = "nn2"
 	remove := f.join(second, "10.97.0")
-	x := f.send(testutil.SenderConfig{})
-	link := linkOf(t, f.A, testutil.Device)
+	x := f.send(testbed.SenderConfig{})
+	link := linkOf(t, f.A, testbed.Device)
 	f.must("set", link, "--up", "2MB/s")
-	f.holds("by the limited device", testutil.Now().Add(500*time.Millisecond), 2e6, x.port)
+	f.holds("by the limited device", testbed.Now().Add(500*time.Millisecond), 2e6, x.port)
 
 	to := net.IPNet{IP: f.B4.AsSlice(), Mask: net.CIDRMask(32, 32)}
 	index := func() int {
@@ -207,7 +208,7 @@ func TestLinkRoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Second)
-	now := testutil.Now()
+	now := testbed.Now()
 	free := f.arrived(now, now.Add(time.Second), x.port)
 	t.Logf("by the other device: %.0f MB/s", free/1e6)
 	if free < 20e6 {
@@ -217,7 +218,7 @@ func TestLinkRoute(t *testing.T) {
 	f.must("set", linkOf(t, f.A, second), "--up", "4MB/s")
 	held := func(what string) {
 		t.Helper()
-		f.judge(testutil.Now().Add(time.Second), span, func(from, to testutil.Instant) error {
+		f.judge(testbed.Now().Add(time.Second), span, func(from, to testbed.Instant) error {
 			got := f.arrived(from, to, x.port) * perByte
 			t.Logf("%s: %.4f of 4 MB/s", what, got/4e6)
 			return compare(what, got, 4e6, 0.03)
@@ -226,7 +227,7 @@ func TestLinkRoute(t *testing.T) {
 	held("by the other device, limited")
 	remove()
 	time.Sleep(1500 * time.Millisecond)
-	f.holds("by the first again", testutil.Now().Add(time.Second), 2e6, x.port)
+	f.holds("by the first again", testbed.Now().Add(time.Second), 2e6, x.port)
 	f.join(second, "10.97.0")
 	time.Sleep(1500 * time.Millisecond) // a tick of the daemon, once a second
 	if err := f.A.Netlink().RouteReplace(&netlink.Route{Dst: &to, LinkIndex: index()}); err != nil {
@@ -238,7 +239,7 @@ func TestLinkRoute(t *testing.T) {
 	f.refused(f.netnice("link", "lo", "--rate", "1MB/s"), "lo carries what the machine sends to itself", "--loopback")
 	f.refused(f.asUser("set", link, "--up", "1GB/s"), "only the administrator", "sudo netnice set")
 	f.refused(f.netnice("set", link, "--min", "1MB/s"), "has nothing around it", "netnice set")
-	f.refused(f.netnice("link", testutil.Device), "no rate given", "netnice link nn0 --rate")
+	f.refused(f.netnice("link", testbed.Device), "no rate given", "netnice link nn0 --rate")
 }
 
 // Traffic that the machine forwards does not wait. It reduces the rate of the programs by the device: all together
@@ -248,16 +249,16 @@ func TestLinkForwards(t *testing.T) {
 	// Not parallel, for the reason at TestLink.
 	f := newField(upStage(t))
 	f.segmented()
-	behind, err := testutil.NewNetNS()
+	behind, err := testbed.NewNetNS()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = behind.Close() })
 	f.behind(behind)
-	link := linkOf(t, f.A, testutil.Device)
-	x := f.send(testutil.SenderConfig{Connections: 4})
+	link := linkOf(t, f.A, testbed.Device)
+	x := f.send(testbed.SenderConfig{Connections: 4})
 	f.must("set", link, "--up", "5MB/s")
-	f.holds("alone", testutil.Now().Add(time.Second), 5e6, x.port)
+	f.holds("alone", testbed.Now().Add(time.Second), 5e6, x.port)
 	f.ports++
 	other := f.python(options{in: behind}, `
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -276,7 +277,7 @@ while True:
 `, f.B4.String(), itoa(uint32(f.ports)))
 	other.read("ready")
 	time.Sleep(2 * time.Second)
-	f.judge(testutil.Now(), 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now(), 2*time.Second, func(from, to testbed.Instant) error {
 		begin := f.wire()
 		own := f.rate(from, to, x.port)
 		all, _ := f.wire().since(begin)
@@ -300,23 +301,23 @@ func TestLinkModem(t *testing.T) {
 	f := newField(upStage(t))
 	_ = f.meter.Close()
 	f.Pair = testutil.MustDistantPair(t, path)
-	f.rx = f.receiver(f.B, testutil.ReceiverConfig{Interval: 10 * time.Millisecond, Ports: []testutil.Port{
+	f.rx = f.receiver(f.B, testbed.ReceiverConfig{Interval: 10 * time.Millisecond, Ports: []testbed.Port{
 		{Number: 5001}, {Number: 5002}, {Number: requestPort, RequestBytes: 600, ReplyBytes: 100},
 	}})
-	x := f.send(testutil.SenderConfig{Connections: 8, Congestion: "cubic"})
-	y := f.send(testutil.SenderConfig{Congestion: "cubic"})
-	asks := f.send(testutil.SenderConfig{Mode: testutil.Request, RequestBytes: 600, ReplyBytes: 100, Pause: 10 * time.Millisecond})
-	look := func(from, to testutil.Instant) (busy float64, median time.Duration) {
+	x := f.send(testbed.SenderConfig{Connections: 8, Congestion: "cubic"})
+	y := f.send(testbed.SenderConfig{Congestion: "cubic"})
+	asks := f.send(testbed.SenderConfig{Mode: testbed.Request, RequestBytes: 600, ReplyBytes: 100, Pause: 10 * time.Millisecond})
+	look := func(from, to testbed.Instant) (busy float64, median time.Duration) {
 		busy = f.arrived(from, to, x.port, y.port) * perByte / line
-		return busy, testutil.Percentile(asks.Latency(from, to), 50)
+		return busy, testbed.Percentile(asks.Latency(from, to), 50)
 	}
 	time.Sleep(3 * time.Second)
-	from := testutil.Now()
+	from := testbed.Now()
 	busy, before := look(from, from.Add(2*time.Second))
 	t.Logf("without a limit: %.3f of the line, an answer takes %v", busy, before.Round(100*time.Microsecond))
 
-	at := f.must("set", linkOf(t, f.A, testutil.Device), "--up", "98mbit")
-	f.judge(at.Add(3*time.Second), 2*time.Second, func(from, to testutil.Instant) error {
+	at := f.must("set", linkOf(t, f.A, testbed.Device), "--up", "98mbit")
+	f.judge(at.Add(3*time.Second), 2*time.Second, func(from, to testbed.Instant) error {
 		busy, median := look(from, to)
 		t.Logf("98%% of it: %.3f of the line, an answer takes %v", busy, median.Round(100*time.Microsecond))
 		if median > rtt+5*time.Millisecond {
@@ -330,7 +331,7 @@ func TestLinkModem(t *testing.T) {
 }
 
 // behind puts a namespace behind A, which forwards for it.
-func (f *field) behind(n *testutil.NetNS) {
+func (f *field) behind(n *testbed.NetNS) {
 	f.t.Helper()
 	near, err := os.Open(f.A.Path())
 	if err != nil {
@@ -346,14 +347,14 @@ func (f *field) behind(n *testutil.NetNS) {
 		}
 	}
 	fail(n.Netlink().LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "nn1", PeerNamespace: netlink.NsFd(int(near.Fd()))}))
-	for i, ns := range []*testutil.NetNS{f.A, n} {
+	for i, ns := range []*testbed.NetNS{f.A, n} {
 		l, err := ns.Netlink().LinkByName("nn1")
 		fail(err)
 		fail(ns.Netlink().AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 96, 0, byte(i+1)).To4(), Mask: net.CIDRMask(24, 32)}}))
 		fail(ns.Netlink().LinkSetUp(l))
 	}
 	fail(n.Netlink().RouteAdd(&netlink.Route{Gw: net.IPv4(10, 96, 0, 1)}))
-	b, err := f.B.Netlink().LinkByName(testutil.Device)
+	b, err := f.B.Netlink().LinkByName(testbed.Device)
 	fail(err)
 	fail(f.B.Netlink().RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 96, 0, 0).To4(), Mask: net.CIDRMask(24, 32)}, LinkIndex: b.Attrs().Index, Gw: f.A4.AsSlice()}))
 	fail(f.A.Sysctl("net/ipv4/ip_forward", "1"))

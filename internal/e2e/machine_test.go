@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -84,9 +85,9 @@ func awaitRoom(test string) {
 	entrance.Lock()
 	defer entrance.Unlock()
 	for end := time.Now().Add(roomAwait); sharing.Load() > 0 && time.Now().Before(end); {
-		from := testutil.Now()
+		from := testbed.Now()
 		time.Sleep(roomLook)
-		if cpus.busy(from, testutil.Now()) < roomBusy {
+		if cpus.busy(from, testbed.Now()) < roomBusy {
 			return
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -24,7 +25,7 @@ var timeoutScale time.Duration = 1
 var work string
 
 func TestMain(m *testing.M) {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	maybeRunAgent()
 	testutil.Supervise()
 	flag.Parse()
@@ -43,7 +44,7 @@ func run(m *testing.M) (code int, err error) {
 	go cpus.watch()
 	cpus.watchWakeups()
 	// Daemons of other runs, and the user's own, may be up.
-	name, value, _ := strings.Cut(testutil.Beside, "=")
+	name, value, _ := strings.Cut(testbed.Beside, "=")
 	if err := os.Setenv(name, value); err != nil {
 		return 0, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -22,20 +23,20 @@ func TestMarkEverywhere(t *testing.T) {
 	before := ours(t)
 	f := newField(s)
 	first := s.daemon()
-	x := f.send(testutil.SenderConfig{})
+	x := f.send(testbed.SenderConfig{})
 	f.ports += 3
 	v6, udp, later := f.ports-2, f.ports-1, f.ports
 	both := f.python(options{in: f.A}, sendsBoth, fmt.Sprintf("[%s]:%d", f.B6, v6), f.to(udp))
 	both.read("ready")
-	watch := f.python(options{in: f.B}, marks, testutil.Device)
+	watch := f.python(options{in: f.B}, marks, testbed.Device)
 	watch.read("ready")
-	f.onDevice("before", testutil.Device, 0)
+	f.onDevice("before", testbed.Device, 0)
 	f.must("set", "--user", "0", "--up", "2GB/s") // the limit is independent of marks
-	f.onDevice("a limit", testutil.Device, 0)
+	f.onDevice("a limit", testbed.Device, 0)
 	f.classes(watch, "without a mark", map[uint16]uint8{x.port: 0, v6: 0, udp: 0x22})
 
 	f.must("set", "--pid", both.pid(), "--dscp", "ef")
-	f.onDevice("a mark", testutil.Device, 1)
+	f.onDevice("a mark", testbed.Device, 1)
 	f.classes(watch, "marked", map[uint16]uint8{x.port: 0, v6: 46 << 2, udp: 46<<2 | 2})
 
 	// A new device appears, and one gets a limit, too.
@@ -60,14 +61,14 @@ func TestMarkEverywhere(t *testing.T) {
 
 	f.must("set", "--pid", both.pid(), "--dscp", "none")
 	f.must("set", "--pid", more.pid(), "--dscp", "none")
-	f.onDevice("no mark", testutil.Device, 0)
+	f.onDevice("no mark", testbed.Device, 0)
 	f.onDevice("no mark, but a limit", "nn1", 1)
 	f.classes(watch, "lifted", map[uint16]uint8{x.port: 0, v6: 0, udp: 0x22})
 	f.must("set", "--pid", both.pid(), "--dscp", "ef")
 	maps.Copy(made, objectsOf(t, second.cmd.Process.Pid))
 	s.must("down")
 	<-second.ended
-	f.onDevice("after down", testutil.Device, 0)
+	f.onDevice("after down", testbed.Device, 0)
 	f.onDevice("after down", "nn1", 0)
 	f.classes(watch, "after down", map[uint16]uint8{x.port: 0, udp: 0x22})
 	remove()

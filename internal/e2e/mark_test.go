@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // marks prints on request the traffic classes of the packets that arrive at each port in half a second.
@@ -79,8 +79,8 @@ func (f *field) classes(watch *script, what string, want map[uint16]uint8) {
 func TestMark(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
-	link := linkOf(t, f.A, testutil.Device)
-	x, y := f.send(testutil.SenderConfig{}), f.send(testutil.SenderConfig{})
+	link := linkOf(t, f.A, testbed.Device)
+	x, y := f.send(testbed.SenderConfig{}), f.send(testbed.SenderConfig{})
 	f.must("set", link, "--up", "4MB/s")
 	f.ports++
 	v6 := f.ports
@@ -88,7 +88,7 @@ func TestMark(t *testing.T) {
 	udp := f.ports
 	both := f.python(options{in: f.A}, sendsBoth, fmt.Sprintf("[%s]:%d", f.B6, v6), f.to(udp))
 	both.read("ready")
-	watch := f.python(options{in: f.B}, marks, testutil.Device)
+	watch := f.python(options{in: f.B}, marks, testbed.Device)
 	watch.read("ready")
 	look := func(what string, want map[uint16]uint8) {
 		t.Helper()
@@ -98,7 +98,7 @@ func TestMark(t *testing.T) {
 	f.must("set", "--pid", x.pid(), "--dscp", "af41")
 	f.must("set", "--pid", both.pid(), "--dscp", "ef")
 	look("marked", map[uint16]uint8{x.port: 34 << 2, y.port: 0, v6: 46 << 2, udp: 46<<2 | 2})
-	f.near("a marked sender and one without", testutil.Now(), f.charged(link, time.Second), 4e6, 0.03)
+	f.near("a marked sender and one without", testbed.Now(), f.charged(link, time.Second), 4e6, 0.03)
 	if n := f.nodes()["pid:"+x.pid()]; n.DSCP == nil || *n.DSCP != 34 {
 		t.Errorf("a mark is shown as %+v", n)
 	}

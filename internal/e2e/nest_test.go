@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -91,7 +92,7 @@ wait()
 	x.tell("go")
 	x.read("ready")
 	x.read("ready")
-	at := testutil.Now().Add(100 * time.Millisecond)
+	at := testbed.Now().Add(100 * time.Millisecond)
 	f.holds("the tree", at, 8e6, a, b)
 	f.holds("the limited user in it", at, 2e6, a)
 	f.holds("user lifted", f.must("unset", "--user", itoa(spare)), 8e6, a, b)

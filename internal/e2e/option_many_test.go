@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -98,7 +99,7 @@ func slowRun(t *testing.T, connects, accepts, option, settle string) (g slowFigu
 	b.read("ready")
 	a := f.python(options{in: f.A}, slowSockets, connects, f.B4.String(), option, settle)
 	a.read("connected")
-	begin := testutil.Now()
+	begin := testbed.Now()
 	b.read("connected")
 	counts := a
 	if accepts == "receive" {
@@ -106,7 +107,7 @@ func slowRun(t *testing.T, connects, accepts, option, settle string) (g slowFigu
 	}
 	g = slowOnes(t, counts.read("got"))
 	// A late reader also counts earlier data.
-	return g, cpus.excuse(begin, testutil.Now())
+	return g, cpus.excuse(begin, testbed.Now())
 }
 
 // A program has many slow sockets: each has its rate, and their sum is smooth.

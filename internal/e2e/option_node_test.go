@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -66,7 +67,7 @@ func TestSocketOptionUDP(t *testing.T) {
 			}
 			f.queued()
 			time.Sleep(500 * time.Millisecond)
-			begin := testutil.Now()
+			begin := testbed.Now()
 			got, lost := d.rate(2 * time.Second)
 			f.near(host, begin, got, limit, upTolerance)
 			if lost > 0.05 { // datagrams on the way
@@ -76,12 +77,12 @@ func TestSocketOptionUDP(t *testing.T) {
 		if i == 0 { // the limit does not need the daemon
 			f.daemon.kill()
 			time.Sleep(500 * time.Millisecond)
-			begin := testutil.Now()
+			begin := testbed.Now()
 			got, _ := d.rate(time.Second)
 			f.near("without a daemon", begin, got, 3e6, 0.04)
 			f.daemon = f.daemonIn(f.A)
 			time.Sleep(500 * time.Millisecond)
-			begin = testutil.Now()
+			begin = testbed.Now()
 			got, _ = d.rate(time.Second)
 			f.near("taken over", begin, got, 3e6, 0.04)
 		}
@@ -188,7 +189,7 @@ wait()
 		look := func(want [5]float64) {
 			t.Helper()
 			time.Sleep(2500 * time.Millisecond) // netnice finds a socket within a second or so, and then makes its node
-			begin := testutil.Now()
+			begin := testbed.Now()
 			t0, n0 := sample()
 			time.Sleep(2 * time.Second)
 			t1, n1 := sample()
@@ -241,7 +242,7 @@ func (f *inbound) receivesByQueue() {
 // receivesByOption checks with netnice why that these limits bind the sockets of TestSocketOptionReceives.
 func (f *inbound) receivesByOption(x *script) {
 	f.t.Helper()
-	begin := testutil.Now()
+	begin := testbed.Now()
 	w := f.why(x.pid())
 	found := map[uint64]int{}
 	for _, s := range w.Sockets {
@@ -277,7 +278,7 @@ func TestSocketOptionReceivesUDP(t *testing.T) {
 		d.tx = f.python(options{in: f.B}, datagramFlood, host, "6001", "1400", "2e6")
 		d.tx.read("ready")
 		f.receivesByQueue()
-		begin := testutil.Now()
+		begin := testbed.Now()
 		got, _ := d.rate(2 * time.Second)
 		f.near(host, begin, got, 1e6, downTolerance)
 		if w := f.why(rx.pid()); len(w.Sockets) != 1 || binding(w.Sockets[0]) != "socket:TCP_RCVRATE down" {

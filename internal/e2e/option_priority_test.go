@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -28,7 +29,7 @@ func TestSetPriority(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 	}
-	x := f.send(testutil.SenderConfig{UID: uid})
+	x := f.send(testbed.SenderConfig{UID: uid})
 	said := func(args ...string) string {
 		t.Helper()
 		cmd := exec.Command(call, args...)
@@ -39,9 +40,9 @@ func TestSetPriority(t *testing.T) {
 	if got := said(x.pid(), "2097152"); got != "2097152 bytes/s\n" {
 		t.Errorf("set: %q", got)
 	}
-	f.holds("setpriority", testutil.Now(), 2<<20, x.port)
+	f.holds("setpriority", testbed.Now(), 2<<20, x.port)
 	if got := said(x.pid(), "0"); got != "0 bytes/s\n" {
 		t.Errorf("lifted: %q", got)
 	}
-	f.free("lifted", testutil.Now(), freely, x.port)
+	f.free("lifted", testbed.Now(), freely, x.port)
 }

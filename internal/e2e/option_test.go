@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -81,12 +82,12 @@ say("set")
 wait()
 `, f.to(a), f.to(b), f.to(c))
 	x.read("ready")
-	at := testutil.Now()
+	at := testbed.Now()
 	f.free("without the option", at, 50e6, b)
 	f.holds("set before connect", at, 2e6, a)
 	x.tell("go")
 	x.read("set")
-	at = testutil.Now()
+	at = testbed.Now()
 	f.holds("set on a connection", at, 3e6, b)
 	f.holds("set before connect, still", at, 2e6, a)
 	f.free("another of the program's", at, 50e6, c)
@@ -97,12 +98,12 @@ wait()
 	if got := x.read("set"); got != "2000000 1000000" {
 		t.Errorf("getsockopt returned %s", got)
 	}
-	f.holdsFor("changed", testutil.Now(), 2*span, 1e6, 0.02, b)
+	f.holdsFor("changed", testbed.Now(), 2*span, 1e6, 0.02, b)
 	x.tell("go")
 	if got := x.read("set"); got != "0 0" {
 		t.Errorf("getsockopt returned %s after the removal", got)
 	}
-	at = testutil.Now()
+	at = testbed.Now()
 	f.free("removed, set before connect", at, 50e6, a)
 	f.free("removed, set on a connection", at, 50e6, b)
 	x.tell("go")
@@ -146,7 +147,7 @@ say("end")
 wait()
 `
 	const firstOfAll = "before, the first"
-	check := func(how string, begin testutil.Instant, bytes func(testutil.Instant) float64) {
+	check := func(how string, begin testbed.Instant, bytes func(testbed.Instant) float64) {
 		t.Helper()
 		f.until(begin.Add(1050 * time.Millisecond))
 		first, second := bytes(begin.Add(150*time.Millisecond))*perByte, bytes(begin.Add(time.Second))*perByte
@@ -166,7 +167,7 @@ wait()
 		x := f.python(options{in: f.A}, text, f.to(port), how)
 		defer x.close()
 		begin := instant(t, x.read("begin"))
-		check(how+when, begin, func(at testutil.Instant) float64 { return f.rx.Bytes(port, at) })
+		check(how+when, begin, func(at testbed.Instant) float64 { return f.rx.Bytes(port, at) })
 	}
 	run(a, "before", ", the first")
 	if !holds() {
@@ -200,7 +201,7 @@ say("bytes", soon)
 say("bytes", n)
 `, f.A4.String()+":8003")
 	begin := instant(t, y.read("begin"))
-	check("on the listener", begin, func(testutil.Instant) float64 { return float64(instant(t, y.read("bytes"))) })
+	check("on the listener", begin, func(testbed.Instant) float64 { return float64(instant(t, y.read("bytes"))) })
 	f.daemons[0].kill()
 	run(a+2, "before", ", without the daemon")
 }
@@ -230,7 +231,7 @@ say("took", time.thread_time_ns() - cpu, time.monotonic_ns() - begin, rate)
 		case "without the daemon":
 			d.kill()
 		}
-		begin := testutil.Now()
+		begin := testbed.Now()
 		var cpuNS, ns, rate int64
 		if _, err := fmt.Sscan(f.python(options{in: f.A}, text, protocol).read("took"), &cpuNS, &ns, &rate); err != nil {
 			t.Fatal(err)
@@ -239,7 +240,7 @@ say("took", time.thread_time_ns() - cpu, time.monotonic_ns() - begin, rate)
 		if rate != 50_000 {
 			t.Errorf("%s: the rate is %d", when, rate)
 		}
-		if ns > 2_000_000 && !excused(t, begin, testutil.Now()) { // also if it waits for a processor
+		if ns > 2_000_000 && !excused(t, begin, testbed.Now()) { // also if it waits for a processor
 			t.Errorf("%s: setsockopt and getsockopt take %.3f ms", when, float64(ns)/1e6)
 		}
 		if cpuNS > 500_000 {
@@ -248,13 +249,13 @@ say("took", time.thread_time_ns() - cpu, time.monotonic_ns() - begin, rate)
 	}
 }
 
-func instant(t *testing.T, text string) testutil.Instant {
+func instant(t *testing.T, text string) testbed.Instant {
 	t.Helper()
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return testutil.Instant(n)
+	return testbed.Instant(n)
 }
 
 // Accepted sockets inherit a listener's rate, each for itself.
@@ -272,7 +273,7 @@ while True:
     say("rate", get_rate(s))
     threading.Thread(target=flood, args=(s,), daemon=True).start()
 `).read("ready")
-	const a = testutil.DefaultPort + readers // the readers connect to this port
+	const a = testbed.DefaultPort + readers // the readers connect to this port
 	f.python(options{in: f.B}, `
 def read(s):
     while s.recv(1 << 16):
@@ -282,7 +283,7 @@ for port in sys.argv[2:]:
     threading.Thread(target=read, args=(s,)).start()
 say("reading")
 `, f.A4.String(), itoa(a), itoa(a+1)).read("reading")
-	at := testutil.Now()
+	at := testbed.Now()
 	f.holds("accepted", at, 2e6, a)
 	f.holds("accepted, another", at, 2e6, a+1)
 }
@@ -312,7 +313,7 @@ wait()
 	f.holds("the one with the option", at, 1e6, a)
 	x.tell("go")
 	x.read("removed")
-	at = testutil.Now()
+	at = testbed.Now()
 	f.holds("option removed", at, 4e6, a, b)
 	if share := f.rate(at.Add(settle), at.Add(settle+span), a) / 4e6; share < 0.4 || share > 0.6 {
 		t.Errorf("the one without the option has %.3f of the limit now, want half", share)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil/sockopts"
 )
 
@@ -30,7 +30,7 @@ func printAnswers() error {
 func TestOthersOptions(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	ns, err := testutil.NewNetNS()
+	ns, err := testbed.NewNetNS()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // A program paces itself by SO_MAX_PACING_RATE. The lower of both rates holds. The program reads its own rate back,
@@ -40,7 +40,7 @@ while True:
 	own := func(rate float64) float64 { return rate * perByte }
 	paces := func(what string, rate float64) {
 		t.Helper()
-		f.holdsFor(what, testutil.Now(), span, rate, 0.06, a)
+		f.holdsFor(what, testbed.Now(), span, rate, 0.06, a)
 	}
 
 	says("get", none)
@@ -64,5 +64,5 @@ while True:
 	says("get", 30e6)
 	paces("its own 30, lifted", own(30e6))
 	says(strconv.FormatUint(none, 10), none)
-	f.free("none of its own, lifted", testutil.Now(), freely, a)
+	f.free("none of its own, lifted", testbed.Now(), freely, a)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -76,15 +77,15 @@ os._exit(0)
 	f.must("set", "--pid", child, "--up", "5MB/s")
 	for range 2 {
 		x.read("parent")
-		f.free("sent by the unlimited one", testutil.Now(), freely, a)
+		f.free("sent by the unlimited one", testbed.Now(), freely, a)
 		x.tell("give")
 		x.read("child")
 		time.Sleep(50 * time.Millisecond) // until the parent's last packets have reached the meter
-		f.holds("sent by the limited one", testutil.Now(), 5e6, a)
+		f.holds("sent by the limited one", testbed.Now(), 5e6, a)
 		x.tell("take")
 	}
 	x.read("parent")
-	f.free("sent by the unlimited one", testutil.Now(), freely, a)
+	f.free("sent by the unlimited one", testbed.Now(), freely, a)
 }
 
 // sendfile and splice send without a send call.
@@ -126,7 +127,7 @@ time.sleep(0.3)
 			child := x.read("pid")
 			f.must("set", "--pid", child, "--up", "5MB/s")
 			f.begins(a)
-			f.holds(name, testutil.Now().Add(100*time.Millisecond), 5e6, a)
+			f.holds(name, testbed.Now().Add(100*time.Millisecond), 5e6, a)
 		})
 	}
 }
@@ -156,7 +157,7 @@ func TestAccept(t *testing.T) {
 	}
 	fetch := func(port, parallel int) time.Duration {
 		t.Helper()
-		begin := testutil.Now()
+		begin := testbed.Now()
 		args := []string{"-s", "--fail", "--no-keepalive", "-Z", "--parallel-immediate"}
 		for range parallel {
 			args = append(args, "-o", "/dev/null", fmt.Sprintf("http://%s:%d/data", f.A4, port))
@@ -170,12 +171,12 @@ func TestAccept(t *testing.T) {
 	quick := func(what string, port, parallel int) {
 		t.Helper()
 		for try := 1; ; try++ {
-			begin := testutil.Now()
+			begin := testbed.Now()
 			took := fetch(port, parallel)
 			if took <= 700*time.Millisecond {
 				return
 			}
-			excuse := cpus.excuse(begin, testutil.Now())
+			excuse := cpus.excuse(begin, testbed.Now())
 			if try == 4 || excuse == "" {
 				t.Errorf("a download %s takes %v", what, took)
 				return
@@ -189,7 +190,7 @@ func TestAccept(t *testing.T) {
 	}
 	f.must("set", "--pid", limited.pid(), "--up", "4MB/s")
 	for _, parallel := range []int{1, 2} {
-		begin := testutil.Now()
+		begin := testbed.Now()
 		took := fetch(8001, parallel)
 		// The start of curl takes some 20 ms in addition to the 1.55 s for one file.
 		f.near(fmt.Sprintf("%d downloads", parallel), begin, size*float64(parallel)*perByte/took.Seconds(), 4e6, 0.05)
@@ -210,7 +211,7 @@ func TestIperf(t *testing.T) {
 	f.script(options{in: f.B}, iperf, "-s", "-1", "-B", f.B4.String(), "--forceflush")
 	time.Sleep(200 * time.Millisecond)
 	cmd := exec.Command(netniceBinary, "run", "--up", "10MB/s", "--", iperf, "-c", f.B4.String(), "-t", "2", "-O", "1", "-P", "4", "-f", "K")
-	begin := testutil.Now()
+	begin := testbed.Now()
 	r := f.run(cmd, f.A)
 	var rate float64
 	for line := range strings.Lines(r.out) {
@@ -318,7 +319,7 @@ func TestIOUring(t *testing.T) {
 			f.must("set", "--pid", x.pid(), "--up", "5MB/s")
 			x.tell("go")
 			f.begins(a)
-			f.holds("io_uring", testutil.Now().Add(100*time.Millisecond), 5e6, a)
+			f.holds("io_uring", testbed.Now().Add(100*time.Millisecond), 5e6, a)
 			f.free("lifted", f.must("unset", "--pid", x.pid()), 50e6, a)
 			if bytes.Contains([]byte(x.wrong.String()), []byte("panic")) {
 				t.Error(x.wrong.String())

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -38,13 +39,13 @@ while True:
 // gaps returns the program's next line about a second that begins now or later.
 func (p *runner) gaps() (times, ran, stood float64) {
 	p.t.Helper()
-	for now := testutil.Now(); ; {
+	for now := testbed.Now(); ; {
 		var list []float64
 		text := p.line()
 		if err := json.Unmarshal([]byte("["+strings.ReplaceAll(text, " ", ",")+"]"), &list); err != nil || len(list) != 4 {
 			p.t.Fatalf("of gaps it says %q", text)
 		}
-		if testutil.Instant(list[3]*1e9) >= now {
+		if testbed.Instant(list[3]*1e9) >= now {
 			return list[0], list[1], list[2]
 		}
 	}

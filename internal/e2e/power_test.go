@@ -16,6 +16,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -103,20 +104,20 @@ func (p *runner) percent(over time.Duration) float64 {
 		}
 		return ns
 	}
-	before, begin := used(), testutil.Now()
+	before, begin := used(), testbed.Now()
 	time.Sleep(over)
-	return (used() - before) / float64(testutil.Now().Sub(begin)) * 100
+	return (used() - before) / float64(testbed.Now().Sub(begin)) * 100
 }
 
 // has checks that percentage, to within points.
 func (p *runner) has(what string, want, points float64) {
 	p.t.Helper()
 	time.Sleep(200 * time.Millisecond)
-	begin := testutil.Now()
+	begin := testbed.Now()
 	got := p.percent(2 * time.Second)
 	p.t.Logf("%s: %.2f per cent, wanted %g", what, got, want)
 	if got < want-points || got > want+points {
-		p.t.Errorf("%s: %.2f per cent of a processor, want %g +- %g (%s)", what, got, want, points, cpus.excuse(begin, testutil.Now()))
+		p.t.Errorf("%s: %.2f per cent of a processor, want %g +- %g (%s)", what, got, want, points, cpus.excuse(begin, testbed.Now()))
 	}
 }
 
@@ -373,7 +374,7 @@ func TestPowerForARate(t *testing.T) {
 	// Not parallel: it needs the processors.
 	s := upStage(t)
 	f := newField(s)
-	tx := f.send(testutil.SenderConfig{WriteSize: 2048})
+	tx := f.send(testbed.SenderConfig{WriteSize: 2048})
 	s.must("power", itoa(f.rx.PID()), "50") // it stands for another computer
 	for range 2 * cpu.Online() {
 		s.runs(0, python, "-c", spinPython, "1").line()

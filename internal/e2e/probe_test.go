@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // probeFrom runs netnice probe in a namespace.
-func probeFrom(t *testing.T, n *testutil.NetNS, args ...string) (stdout, stderr string, code int) {
+func probeFrom(t *testing.T, n *testbed.NetNS, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := exec.Command(netniceBinary, append([]string{"probe"}, args...)...)
 	var out, problem bytes.Buffer

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -144,7 +145,7 @@ func TestRefusedSecondDaemon(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestSecondDaemon")
 	t.Parallel()
 	f := newField(upStage(t))
-	x := f.send(testutil.SenderConfig{})
+	x := f.send(testbed.SenderConfig{})
 	f.must("set", "--pid", x.pid(), "--up", "5MB/s")
 	r := f.netnice("daemon")
 	if r.code != 1 || !strings.Contains(r.err, "a netnice daemon runs already") || !strings.Contains(r.err, "netnice status") {
@@ -167,7 +168,7 @@ func TestRefusedState(t *testing.T) {
 	const path = "/var/lib/netnice/state.json"
 	f := newField(newStage(t))
 	made := map[object]bool{}
-	x := f.send(testutil.SenderConfig{})
+	x := f.send(testbed.SenderConfig{})
 	for name, spoil := range testutil.SubsetOf(map[string]func(good []byte) error{
 		"no file":     func([]byte) error { return os.Mkdir(path, 0o700) },
 		"from future": func([]byte) error { return os.WriteFile(path, []byte(`{"version": 99}`), 0o600) },
@@ -204,7 +205,7 @@ func TestRefusedState(t *testing.T) {
 				t.Errorf("a daemon with a spoilt state: %v", r)
 			}
 			f.refused(f.netnice("set", "--pid", x.pid(), "--up", "1MB/s"), path, "sudo mv "+path)
-			f.holdsFor("the limit in force", testutil.Now(), span/2, 5e6, 0.05, x.port)
+			f.holdsFor("the limit in force", testbed.Now(), span/2, 5e6, 0.05, x.port)
 			f.do(func() error { return os.Rename(path, path+".bad") }) // follows the remedy
 			d = f.daemon()
 			if n := f.nodes()["pid:"+x.pid()]; len(n.Limits) != 1 || n.Limits[0].BytesPerSec != 5e6 {
@@ -222,7 +223,7 @@ func TestDamagedState(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))
-	x := f.send(testutil.SenderConfig{})
+	x := f.send(testbed.SenderConfig{})
 	f.must("set", "--user", itoa(spare), "--up", "4MB/s")
 	f.must("set", "--pid", x.pid(), "--up", "5MB/s")
 	f.must("unset", "--user", itoa(spare))
@@ -236,7 +237,7 @@ func TestDamagedState(t *testing.T) {
 		return os.WriteFile(stateFile, text[:last+1], 0o600) // without the record that lifts
 	})
 	f.daemon()
-	f.holdsFor("the limit in force", testutil.Now(), span/2, 5e6, 0.05, x.port)
+	f.holdsFor("the limit in force", testbed.Now(), span/2, 5e6, 0.05, x.port)
 	nodes := f.nodes()
 	if n := nodes["pid:"+x.pid()]; len(nodes) != 1 || len(n.Limits) != 1 || n.Limits[0].BytesPerSec != 5e6 {
 		t.Errorf("%+v are limited", nodes)

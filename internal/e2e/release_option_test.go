@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -111,7 +112,7 @@ while True:
 	}
 	holds := func(when string) {
 		t.Helper()
-		begin := testutil.Now()
+		begin := testbed.Now()
 		tcp, udp, received := look(when, 2*time.Second)
 		f.near(when+": sent by TCP", begin, tcp, 2e6, upTolerance)
 		f.near(when+": datagrams", begin, udp, 1e6, upTolerance)

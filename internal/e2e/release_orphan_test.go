@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -75,14 +76,14 @@ signal.pause()
 	for _, pid := range []string{first, second} { // their limits stay
 		send(syscall.SIGKILL, pid)
 	}
-	f.holds("orphans", testutil.Now(), outer, a, b, c)
-	f.holds("orphans of the inner one", testutil.Now(), inner, b)
+	f.holds("orphans", testbed.Now(), outer, a, b, c)
+	f.holds("orphans of the inner one", testbed.Now(), inner, b)
 
-	since := testutil.Now()
+	since := testbed.Now()
 	f.daemons[0].kill()
 	f.otherLayout("unknown")
 	f.daemon()
-	up := testutil.Now().Add(time.Second)
+	up := testbed.Now().Add(time.Second)
 	f.until(up)
 	f.noGap(since, up, outer, a, b, c)
 	f.holds("orphans, in the second release", up, outer, a, b, c)
@@ -116,11 +117,11 @@ func TestAnotherReleaseOrphansOfRule(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.holds("orphans", testutil.Now().Add(500*time.Millisecond), limit, a, b)
+	r.holds("orphans", testbed.Now().Add(500*time.Millisecond), limit, a, b)
 	r.daemons[0].kill()
 	r.otherLayout("unknown")
 	r.daemon()
-	r.holds("orphans, in the second release", testutil.Now().Add(500*time.Millisecond), limit, a, b)
+	r.holds("orphans, in the second release", testbed.Now().Add(500*time.Millisecond), limit, a, b)
 	if got := r.ruleMembers("all session sessions"); got != 2 {
 		t.Errorf("the rule holds for %d processes", got)
 	}

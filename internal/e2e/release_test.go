@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -37,20 +38,20 @@ func anotherRelease(t *testing.T, changed string) {
 	before := ours(t)
 	f := newField(s)
 	first := s.daemon()
-	x := f.send(testutil.SenderConfig{Connections: 2, UID: spare})
-	y := f.send(testutil.SenderConfig{})
+	x := f.send(testbed.SenderConfig{Connections: 2, UID: spare})
+	y := f.send(testbed.SenderConfig{})
 	s.must("set", "--user", itoa(spare), "--up", "10MB/s")
 	s.must("set", "--pid", itoa(f.rx.PID()), "--down", "30MB/s")
 	at := s.must("set", "--pid", x.pid(), "--up", "5MB/s")
 	f.holds("sent by the first release", at, sent, x.port)
 	f.holds("received by the first release", at, received, x.port, y.port)
 	made := objectsOf(t, first.cmd.Process.Pid)
-	since := testutil.Now()
+	since := testbed.Now()
 	first.kill()
 	s.otherLayout(changed)
 
 	second := s.daemon()
-	up := testutil.Now().Add(time.Second)
+	up := testbed.Now().Add(time.Second)
 	f.until(up)
 	f.noGap(since, up, sent, x.port)
 	f.holds("sent by the second release", up, sent, x.port)
@@ -88,7 +89,7 @@ func otherMachine(t *testing.T) (check func()) {
 }
 
 // noGap checks that a limit holds while one release takes over from another.
-func (f *field) noGap(since, up testutil.Instant, limit float64, ports ...uint16) {
+func (f *field) noGap(since, up testbed.Instant, limit float64, ports ...uint16) {
 	f.t.Helper()
 	const step = 100 * time.Millisecond
 	most := 0.0

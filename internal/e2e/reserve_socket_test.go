@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -84,7 +85,7 @@ func testReserveSocket(t *testing.T, kind, family string, uid uint32) {
 	s.daemon()
 	f := newField(s)
 	const line = 2.5e6
-	link := linkOf(t, f.A, testutil.Device)
+	link := linkOf(t, f.A, testbed.Device)
 	id := link[len("link:"):]
 	user := fmt.Sprint("user:", uid)
 	host := f.B4.String()
@@ -108,12 +109,12 @@ say("ready")`, f.to(f.ports)).read("ready")
 		}
 	}
 	// The meter does not count datagrams, so the sender counts all that has left except for a buffer.
-	rates := func(from, to testutil.Instant) (own, other float64) {
+	rates := func(from, to testbed.Instant) (own, other float64) {
 		if kind == "tcp" {
 			return f.rate(from, to, first), f.rate(from, to, second)
 		}
 		var counts [2][3]float64
-		for i, at := range []testutil.Instant{from, to} {
+		for i, at := range []testbed.Instant{from, to} {
 			f.until(at)
 			x.tell("count")
 			if _, err := fmt.Sscan(x.read("count"), &counts[i][0], &counts[i][1], &counts[i][2]); err != nil {
@@ -129,7 +130,7 @@ say("ready")`, f.to(f.ports)).read("ready")
 		if kind == "udp" { // the backlog goes first
 			after = 4 * time.Second
 		}
-		f.judge(testutil.Now().Add(after), 3*time.Second, func(from, to testutil.Instant) error {
+		f.judge(testbed.Now().Add(after), 3*time.Second, func(from, to testbed.Instant) error {
 			own, other := rates(from, to)
 			t.Logf("%s: %.4f of the line, wanted %.4f; the other %.4f", what, own/line, want, other/line)
 			return compare(what, own, want*line, 0.03)
@@ -159,7 +160,7 @@ say("ready")`, f.to(f.ports)).read("ready")
 	f.daemon()
 	f.must("set", link, "--up", "20mbit")
 	ask("first 10 1000 1", "ok 10 1000 1 250000 1000000")
-	f.judge(testutil.Now().Add(1500*time.Millisecond), 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now().Add(1500*time.Millisecond), 2*time.Second, func(from, to testbed.Instant) error {
 		// The connection gets the user's part of the rest, and the reservation.
 		own, other := rates(from, to)
 		const want = 0.1 + 0.9/2
@@ -211,11 +212,11 @@ func TestReserveGranted(t *testing.T) {
 	f := newField(upStage(t))
 	const line = 1.25e6
 	const uid = 65534
-	link := linkOf(t, f.A, testutil.Device)
+	link := linkOf(t, f.A, testbed.Device)
 	id := link[len("link:"):]
 	user := fmt.Sprint("user:", uid)
-	x := f.send(testutil.SenderConfig{UID: uid}) // netnice finds the namespace by this connection
-	others := f.send(testutil.SenderConfig{Connections: 16})
+	x := f.send(testbed.SenderConfig{UID: uid}) // netnice finds the namespace by this connection
+	others := f.send(testbed.SenderConfig{Connections: 16})
 	f.must("set", link, "--up", "10mbit")
 	reserve := func(slice string, more ...string) result {
 		return f.asUser(append([]string{"reserve", "--pid", x.pid(), "--link", id, "--period", "10ms", "--slice", slice}, more...)...)
@@ -230,14 +231,14 @@ func TestReserveGranted(t *testing.T) {
 		t.Fatalf("reserve: %+v", r)
 	}
 	begin := time.Now()
-	f.judge(testutil.Now().Add(time.Second), 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now().Add(time.Second), 2*time.Second, func(from, to testbed.Instant) error {
 		return compare("within what was granted", f.rate(from, to, x.port), 0.3*line, 0.03)
 	})
 	f.assertWithin("its time is over", 8*time.Second, func() bool { return f.nodes()["pid:"+x.pid()].Reserved == nil })
 	if took := time.Since(begin); took < 4*time.Second {
 		t.Errorf("a reservation for 6 s stood for %v", took)
 	}
-	f.judge(testutil.Now().Add(time.Second), 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now().Add(time.Second), 2*time.Second, func(from, to testbed.Instant) error {
 		return compare("halves", f.rate(from, to, x.port), f.rate(from, to, others.port), 0.1)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -15,13 +16,13 @@ func TestReserve(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
 	const line = 1.25e6
-	link := linkOf(t, f.A, testutil.Device)
+	link := linkOf(t, f.A, testbed.Device)
 	id := link[len("link:"):]
 	reserve := func(x *flow, period, slice string, more ...string) {
 		t.Helper()
 		f.must(append([]string{"reserve", "--pid", x.pid(), "--link", id, "--period", period, "--slice", slice}, more...)...)
 	}
-	c1, c2, c3 := f.send(testutil.SenderConfig{}), f.send(testutil.SenderConfig{}), f.send(testutil.SenderConfig{To: "6"})
+	c1, c2, c3 := f.send(testbed.SenderConfig{}), f.send(testbed.SenderConfig{}), f.send(testbed.SenderConfig{To: "6"})
 	f.refused(f.netnice("reserve", "--pid", c1.pid(), "--link", id, "--period", "10ms", "--slice", "1ms"), "no limit on sending stands on it", "netnice link")
 	f.must("set", link, "--up", "10mbit")
 	reserve(c1, "200ms", "3.6ms")
@@ -29,7 +30,7 @@ func TestReserve(t *testing.T) {
 	reserve(c3, "10ms", "6ms")
 	check := func(what string, want map[*flow]float64) {
 		t.Helper()
-		f.judge(testutil.Now().Add(1500*time.Millisecond), 3*time.Second, func(from, to testutil.Instant) error {
+		f.judge(testbed.Now().Add(1500*time.Millisecond), 3*time.Second, func(from, to testbed.Instant) error {
 			for x, part := range want {
 				got := f.rate(from, to, x.port)
 				t.Logf("%s: port %d %.4f of the line, wanted %.4f", what, x.port, got/line, part)
@@ -46,7 +47,7 @@ func TestReserve(t *testing.T) {
 	}
 	check("three", map[*flow]float64{c1: 0.018, c2: 0.382, c3: 0.6})
 
-	others := f.send(testutil.SenderConfig{Connections: 32})
+	others := f.send(testbed.SenderConfig{Connections: 32})
 	check("beside 32 connections", map[*flow]float64{c1: 0.018, c3: 0.6, c2: 0.12 + 0.131, others: 0.131})
 
 	r := f.netnice("reserve", "--pid", others.pid(), "--link", id, "--period", "100ms", "--slice", "30ms")
@@ -61,7 +62,7 @@ func TestReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.must("unset", link)
-	f.free("without a limit on the link", testutil.Now().Add(time.Second), 20e6, c1.port, c2.port, c3.port)
+	f.free("without a limit on the link", testbed.Now().Add(time.Second), 20e6, c1.port, c2.port, c3.port)
 	if n := f.nodes()["pid:"+c1.pid()]; n.Reserved == nil || n.MinBytesPerSec != 0 {
 		t.Errorf("a reservation of a link without a limit is shown as %+v", n)
 	}

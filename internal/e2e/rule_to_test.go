@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -101,9 +102,9 @@ func (r *ruled) addresses(v4, v6 string) {
 
 // moreAddresses adds addresses to a namespace's device that no other test uses: a limit on a destination covers all
 // senders to it.
-func moreAddresses(t *testing.T, n *testutil.NetNS, v4, v6 string) {
+func moreAddresses(t *testing.T, n *testbed.NetNS, v4, v6 string) {
 	t.Helper()
-	link, err := n.Netlink().LinkByName(testutil.Device)
+	link, err := n.Netlink().LinkByName(testbed.Device)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func moreAddresses(t *testing.T, n *testutil.NetNS, v4, v6 string) {
 }
 
 // ends starts that program, as a user if uid is not 0.
-func (r *ruled) ends(in *testutil.NetNS, uid uint32, does ...string) *script {
+func (r *ruled) ends(in *testbed.NetNS, uid uint32, does ...string) *script {
 	r.t.Helper()
 	x := r.python(options{in: in, uid: uid}, ends, does...)
 	x.read("ready")
@@ -154,7 +155,7 @@ func (r *ruled) comes(x *script, over time.Duration, ports ...string) (perSec fl
 // keeps checks the ingress rate against a limit in IP bytes.
 func (r *ruled) keeps(what string, x *script, port string, limit float64) {
 	r.t.Helper()
-	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+	r.judge(testbed.Now(), span, func(from, to testbed.Instant) error {
 		r.until(from)
 		got := r.comes(x, to.Sub(from), port) * perByte
 		r.t.Logf("%s: %.4f of %.0f bytes/s", what, got/limit, limit)
@@ -168,7 +169,7 @@ func (r *ruled) keeps(what string, x *script, port string, limit float64) {
 // exceeds checks that no limit holds the traffic.
 func (r *ruled) exceeds(what string, x *script, port string, least float64) {
 	r.t.Helper()
-	r.judge(testutil.Now(), span/2, func(from, to testutil.Instant) error {
+	r.judge(testbed.Now(), span/2, func(from, to testbed.Instant) error {
 		r.until(from)
 		if got := r.comes(x, to.Sub(from), port); got < least {
 			return fmt.Errorf("%s: %.0f bytes/s, want more than %.0f", what, got, least)
@@ -201,7 +202,7 @@ up = "2MB/s"
 	r := newRuledTo(t, "")
 	x := r.ends(r.A, spare+40, "connect "+far4+" 5001 send", "connect "+far6+" 5002 send",
 		fmt.Sprintf("connect %s 5003 send", r.B4), fmt.Sprintf("connect %s 5004 send", r.B4), "connect "+far4+" 5005 send")
-	r.free("without rules", testutil.Now(), 6e6, 5001, 5002)
+	r.free("without rules", testbed.Now(), 6e6, 5001, 5002)
 	r.write(rules)
 	at := r.must("rules", "reload")
 	r.holds("an address, over IPv4 and IPv6", at, 1e6, 5001, 5002)
@@ -210,7 +211,7 @@ up = "2MB/s"
 	r.free("another port there", at, 6e6, 5005)
 	x.tell("connect " + far4 + " 5001 send")
 	x.read("ready")
-	r.holds("a new connection, too", testutil.Now(), 1e6, 5001, 5002)
+	r.holds("a new connection, too", testbed.Now(), 1e6, 5001, 5002)
 	if got := r.netnice("rules", "test", x.pid()); !strings.Contains(got.out, "there") || !strings.Contains(got.out, "holds: 1 MB/s up") {
 		t.Errorf("rules test: %v", got)
 	}
@@ -223,9 +224,9 @@ up = "2MB/s"
 	r.write(strings.Replace(rules, "1MB/s", "3MB/s", 1))
 	r.holds("another rate", r.must("rules", "reload"), 3e6, 5001, 5002)
 	r.d.kill()
-	r.holds("without a daemon", testutil.Now(), 3e6, 5001, 5002)
+	r.holds("without a daemon", testbed.Now(), 3e6, 5001, 5002)
 	r.d = r.daemon()
-	r.holds("taken over", testutil.Now(), 3e6, 5001, 5002)
+	r.holds("taken over", testbed.Now(), 3e6, 5001, 5002)
 	r.write("")
 	r.free("the rules have gone", r.must("rules", "reload"), 6e6, 5001, 5003)
 	if n := len(r.nodes()); n != 0 {
@@ -273,7 +274,7 @@ up = "1MB/s"
 	r.keeps("received", x, "7201", 2e6)
 	r.exceeds("received from elsewhere", x, "7202", 6e6)
 	// netnice's own count is exact: a late reader reads all the data that it missed.
-	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+	r.judge(testbed.Now(), span, func(from, to testbed.Instant) error {
 		r.until(from)
 		got := r.charged("rule:datagrams", to.Sub(from))
 		t.Logf("datagrams: %.4f of the limit", got/1e6)
@@ -297,7 +298,7 @@ func TestRuleToOfTwoOwners(t *testing.T) {
 	spare := newUsers()
 	h := newHostile(t, spare, fmt.Sprintf("[[rule]]\nname = 'everybody'\nto = '%s'\nup = '1MB/s'\n", "10.98.0.67"))
 	r := &ruled{field: h.field, dir: h.dir, d: h.d}
-	link, err := r.B.Netlink().LinkByName(testutil.Device)
+	link, err := r.B.Netlink().LinkByName(testbed.Device)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,8 +309,8 @@ func TestRuleToOfTwoOwners(t *testing.T) {
 	h.must("unset", "--user", itoa(h.mallory))
 	r.ends(r.A, h.mallory, "connect 10.98.0.67 5001 send", fmt.Sprintf("connect %s 5002 send", r.B4))
 	r.ends(r.A, spare+42, "connect 10.98.0.67 5003 send")
-	r.holds("everybody's", testutil.Now(), 1e6, 5001, 5003)
-	r.free("to elsewhere", testutil.Now(), 6e6, 5002)
+	r.holds("everybody's", testbed.Now(), 1e6, 5001, 5003)
+	r.free("to elsewhere", testbed.Now(), 6e6, 5002)
 
 	file := filepath.Join(h.home, ".config/netnice/netnice.toml")
 	write := func(rate string) {
@@ -376,7 +377,7 @@ up = "2MB/s"
 			x.read("ready")
 		}
 		holds := func(rule string, limit float64) {
-			r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+			r.judge(testbed.Now(), span, func(from, to testbed.Instant) error {
 				r.until(from)
 				got := r.charged("rule:"+rule, to.Sub(from))
 				t.Logf("%s to %s: %.4f of the limit", rule, host, got/limit)

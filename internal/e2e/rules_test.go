@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -100,13 +101,13 @@ func copyFrom(t *testing.T, source, name string) string {
 
 // floods starts a program that sends to ports, to all but the first by children. It returns the instant from which
 // the program runs.
-func (r *ruled) floods(path string, uid uint32, ports ...uint16) (*script, testutil.Instant) {
+func (r *ruled) floods(path string, uid uint32, ports ...uint16) (*script, testbed.Instant) {
 	r.t.Helper()
 	args := []string{path, agentName, agentFlood}
 	for _, p := range ports {
 		args = append(args, r.to(p))
 	}
-	return r.script(options{in: r.A, uid: uid}, args...), testutil.Now()
+	return r.script(options{in: r.A, uid: uid}, args...), testbed.Now()
 }
 
 // floodAgent sends to the first address, and has children of the same program under another name send to the others.
@@ -180,11 +181,11 @@ func TestRuleHoldsAtExec(t *testing.T) {
 	for _, s := range []*script{x, y} {
 		after := r.afterExec(s.pid())
 		t.Logf("in force %v after exec", after)
-		if after > 200*time.Millisecond && !excused(t, at, testutil.Now()) {
+		if after > 200*time.Millisecond && !excused(t, at, testbed.Now()) {
 			t.Errorf("in force %v after exec, want 50 ms", after)
 		}
 	}
-	at = testutil.Now()
+	at = testbed.Now()
 	r.holds("an scp and its child", at, 1e6, p+1, p+2)
 	r.holds("another user's", at, 1e6, p+4)
 	_, begin := r.floods(other, sessionUser, p+3)
@@ -220,12 +221,12 @@ func TestRulesAreReadAgain(t *testing.T) {
 	r.holds("a rule for what runs", r.must("rules", "reload"), 1e6, p+1, p+2)
 
 	// The same rule comes again and again, with others.
-	from := testutil.Now()
+	from := testbed.Now()
 	for i := range 10 {
 		r.write(strings.Repeat("# moved\n", i) + rule + fmt.Sprintf("[[rule]]\nprogram = 'x%d'\nup = '1MB/s'\n", i))
 		r.must("rules", "reload")
 	}
-	to := testutil.Now()
+	to := testbed.Now()
 	got := r.rate(from, to, p+1, p+2)
 	t.Logf("while rules were read 10 times: %.3f of the limit", got/1e6)
 	if got > 1.1e6 {
@@ -234,7 +235,7 @@ func TestRulesAreReadAgain(t *testing.T) {
 
 	// The daemon reports an invalid rule, and changes nothing.
 	r.write("[[rule]]\nprogram = 'rsync'\nup = '9MB/s'\n[[rule]]\nspeed = 3\n")
-	bad := testutil.Now()
+	bad := testbed.Now()
 	if res := r.netnice("rules", "reload"); res.code != 1 || !strings.Contains(res.err, "netnice.toml:5:1: a rule has no key") {
 		t.Errorf("reload of what is wrong: %v", res)
 	}
@@ -251,7 +252,7 @@ func TestRulesAreReadAgain(t *testing.T) {
 		return n != nil && n.Limits[0].BytesPerSec == 2e6
 	})
 	r.d.kill()
-	r.holds("without a daemon", testutil.Now(), 2e6, p+1, p+2)
+	r.holds("without a daemon", testbed.Now(), 2e6, p+1, p+2)
 	r.write(strings.Replace(rule, "1MB/s", "3MB/s", 1))
 	r.d = r.daemon()
 	r.assertWithin("the next daemon follows the file", 3*time.Second, func() bool {
@@ -278,7 +279,7 @@ func TestRuleForAllTogether(t *testing.T) {
 	y, _ := r.floods(scp, sessionUser+1, p+2, p+3)
 	r.assertWithin("the rule holds for three", 2*time.Second, func() bool { return r.ruleMembers("all sftp sessions") == 3 })
 	// Each has a segment of 64 KB on the way, which is paid for first.
-	r.holds("three of two users", testutil.Now().Add(time.Second), 1e6, p+1, p+2, p+3)
+	r.holds("three of two users", testbed.Now().Add(time.Second), 1e6, p+1, p+2, p+3)
 	// A process does not leave its own limit because of a rule.
 	r.holds("a limit inside", r.must("set", "--pid", y.pid(), "--up", "500kB/s"), 5e5, p+2, p+3)
 }

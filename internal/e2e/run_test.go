@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -47,7 +48,7 @@ func TestRunWithoutDaemon(t *testing.T) {
 		t.Errorf("the command runs as process %s, want %s, which netnice was", pid, x.pid())
 	}
 	f.begins(a)
-	f.holds("run", testutil.Now(), 10e6, a)
+	f.holds("run", testbed.Now(), 10e6, a)
 	status := f.status()
 	if !status.OnDemand || status.Nodes != 1 {
 		t.Errorf("status of a daemon on demand: %+v", status)
@@ -74,7 +75,7 @@ func TestRunWithDaemon(t *testing.T) {
 	x := f.python(options{in: f.A, under: []string{netniceBinary, "run", "--up", "5MB/s"}}, flooding, f.to(a))
 	pid := x.read("pid")
 	f.begins(a)
-	f.holds("run", testutil.Now(), 5e6, a)
+	f.holds("run", testbed.Now(), 5e6, a)
 	x.close()
 	f.gone("pid:" + pid)
 	if st := f.status(); st.OnDemand || st.PID != f.daemons[0].cmd.Process.Pid {
@@ -146,7 +147,7 @@ flood(connect(sys.argv[1]))
 	pid := x.read("pid")
 	f.begins(a)
 	f.begins(b)
-	f.holds("scope", testutil.Now(), 8e6, a, b)
+	f.holds("scope", testbed.Now(), 8e6, a, b)
 	status := f.status()
 	made := objectsOf(t, status.PID)
 	var path string
@@ -161,7 +162,7 @@ flood(connect(sys.argv[1]))
 		t.Errorf("in the cgroup %s: %q, %v", dir, members, err)
 	}
 	x.close()
-	f.holds("the child alone", testutil.Now(), 8e6, b)
+	f.holds("the child alone", testbed.Now(), 8e6, b)
 	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func TestUpAndDown(t *testing.T) {
 	if again := f.status(); again.PID != status.PID || again.OnDemand {
 		t.Errorf("up again changed the daemon from %+v to %+v", status, again)
 	}
-	x := f.send(testutil.SenderConfig{UID: spare})
+	x := f.send(testbed.SenderConfig{UID: spare})
 	f.holds("netnice PID RATE", f.must(x.pid(), "40mbit"), 5e6, x.port)
 	if r := f.netnice(x.pid()); r.code != 0 || !strings.Contains(r.out, "5 MB/s") {
 		t.Errorf("netnice PID: %v", r)
@@ -205,7 +206,7 @@ func TestSetWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	f := newField(newStage(t))
 	before := ours(t)
-	x := f.send(testutil.SenderConfig{})
+	x := f.send(testbed.SenderConfig{})
 	f.holds("set", f.must("set", "--pid", x.pid(), "--up", "5MB/s"), 5e6, x.port)
 	status := f.status()
 	made := objectsOf(t, status.PID)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // script is a running program of a test; the test reads its output line by line.
@@ -28,7 +28,7 @@ type script struct {
 
 // options are the options of a script.
 type options struct {
-	in     *testutil.NetNS
+	in     *testbed.NetNS
 	uid    uint32
 	cgroup string   // folder to start in
 	under  []string // a command before the program, for instance netnice run

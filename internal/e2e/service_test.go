@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // netnice serves a service manager. The manager opens the socket and keeps it. netnice tells the manager that it is
@@ -86,12 +86,12 @@ func TestReplaced(t *testing.T) {
 	spare := newUsers()
 	s := newStage(t)
 	f := newField(s)
-	x := f.send(testutil.SenderConfig{Connections: 2, UID: spare + 22})
+	x := f.send(testbed.SenderConfig{Connections: 2, UID: spare + 22})
 	s.must("up")
 	first := s.status().PID
 	begin := s.must("set", "--user", itoa(spare+22), "--up", "5MB/s")
 	f.holds("before", begin, 5e6, x.port)
-	replaced := testutil.Now()
+	replaced := testbed.Now()
 	done := s.must("up", "--replace")
 	if now := s.status().PID; now == first {
 		t.Errorf("pid %d before and after", now)

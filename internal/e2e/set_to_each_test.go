@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -21,8 +22,8 @@ func TestSetToEachPeer(t *testing.T) {
 	uid := spare + 58
 	b4 := func(port int) string { return fmt.Sprintf("connect %s %d send", r.B4, port) }
 	r.ends(r.A, uid, "connect "+all4+" 5001 send", "connect "+all4+" 5002 send", b4(5003), "connect "+all6+" 5004 send", fmt.Sprintf("connect %s 5005 send", r.B6))
-	r.free("without limits", testutil.Now(), 6e6, 5001, 5002, 5003)
-	each := func(args ...string) testutil.Instant {
+	r.free("without limits", testbed.Now(), 6e6, 5001, 5002, 5003)
+	each := func(args ...string) testbed.Instant {
 		return r.must(append([]string{"set", "--user", itoa(uid), "--to", "any", "--each-peer"}, args...)...)
 	}
 	at := each("--up", "1MB/s").Add(100 * time.Millisecond) // netnice makes a node for each peer meanwhile
@@ -34,14 +35,14 @@ func TestSetToEachPeer(t *testing.T) {
 	r.holds("another rate, another address", at, 2e6, 5003)
 
 	r.d.kill()
-	r.holds("without a daemon", testutil.Now(), 2e6, 5001, 5002)
+	r.holds("without a daemon", testbed.Now(), 2e6, 5001, 5002)
 	r.d = r.daemon()
-	r.holds("taken over", testutil.Now().Add(time.Second), 2e6, 5001, 5002)
+	r.holds("taken over", testbed.Now().Add(time.Second), 2e6, 5001, 5002)
 
 	other := spare + 59
 	r.must("set", "--user", itoa(other), "--to", "any", "--each-peer", "--up", "1MB/s")
 	r.ends(r.A, other, "connect "+all4+" 5006 send", b4(5007))
-	now := testutil.Now().Add(100 * time.Millisecond)
+	now := testbed.Now().Add(100 * time.Millisecond)
 	r.holds("met later", now, 1e6, 5006)
 	r.holds("met later, another", now, 1e6, 5007)
 
@@ -128,7 +129,7 @@ func TestSetToEachPeerUnattended(t *testing.T) {
 	time.Sleep(time.Second) // the daemon fills the pool of nodes
 	r.d.kill()
 
-	began := testutil.Now()
+	began := testbed.Now()
 	x := r.ends(r.A, uid, "connect "+all4+" 5001 send", "connect "+all4+" 5002 send", b4(5003, "send"), "connect "+all6+" 5004 send",
 		"connect "+all4+" 7711 receive", b4(7712, "receive"))
 	r.holds("without a daemon, two connections to one", began.Add(100*time.Millisecond), 1e6, 5001, 5002)
@@ -146,11 +147,11 @@ func TestSetToEachPeerUnattended(t *testing.T) {
 		return strings.Contains(nodes, "to:"+all4+"@user:") && strings.Contains(nodes, "to:"+r.B4.String()+"@user:") &&
 			strings.Contains(nodes, "to:fd00:98::/64@user:")
 	})
-	r.holds("taken over", testutil.Now(), 1e6, 5001, 5002)
+	r.holds("taken over", testbed.Now(), 1e6, 5001, 5002)
 	r.keeps("received, taken over", x, "7711", 1.5e6)
 	at := r.must("set", "--user", itoa(uid), "--to", "any", "--each-peer", "--up", "2MB/s").Add(100 * time.Millisecond)
 	r.holds("another rate", at, 2e6, 5001, 5002)
 	r.must("unset", "--user", itoa(uid), "--to", "any", "--each-peer")
 	r.assertWithin("no limit stands", 3*time.Second, func() bool { return len(r.nodes()) == 0 })
-	r.free("all have gone", testutil.Now(), 6e6, 5001, 5002, 5003)
+	r.free("all have gone", testbed.Now(), 6e6, 5001, 5002, 5003)
 }

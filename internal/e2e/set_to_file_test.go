@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -83,20 +84,20 @@ func TestSetToFile(t *testing.T) {
 	r.ends(r.A, uid, "connect "+far4+" 5001 send", "connect "+far6+" 5002 send", fmt.Sprintf("connect %s 5003 send", r.B4))
 	file := writePrefixes(t, "many", 100_000, far4, "fd00:98::66")
 	args := []string{"set", "--user", itoa(uid), "--to-file", file, "--up", "2MB/s"}
-	at := testutil.Now()
+	at := testbed.Now()
 	got := r.netnice(args...)
 	if got.code != 0 || !strings.Contains(got.out, "100002 prefixes loaded in ") {
 		t.Fatalf("%v: %v", args, got)
 	}
 	t.Log(got.out)
-	r.holds("what the file lists", max(at, testutil.Now()), 2e6, 5001, 5002)
-	r.free("what it does not", testutil.Now(), 6e6, 5003)
+	r.holds("what the file lists", max(at, testbed.Now()), 2e6, 5001, 5002)
+	r.free("what it does not", testbed.Now(), 6e6, 5003)
 	r.d.kill()
 	r.d = r.daemon()
-	r.holds("taken over", testutil.Now(), 2e6, 5001, 5002)
+	r.holds("taken over", testbed.Now(), 2e6, 5001, 5002)
 	at = r.must("set", "to:file:"+file+"@user:"+itoa(uid), "--up", "1MB/s")
 	r.holds("another rate", at, 1e6, 5001, 5002)
-	r.free("what it does not list, still", testutil.Now(), 6e6, 5003)
+	r.free("what it does not list, still", testbed.Now(), 6e6, 5003)
 	if got := r.netnice("show", "--user", itoa(uid), "--to-file", file); !strings.Contains(got.out, "100002 prefixes") {
 		t.Errorf("show: %v", got)
 	}

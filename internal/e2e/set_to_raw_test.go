@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -64,7 +65,7 @@ func TestSetToRawSockets(t *testing.T) {
 				after = settled
 			}
 			r.must("set", "--to", own4+","+own6, "--"+way, "100kB/s")
-			r.judge(testutil.Now(), over*time.Second, func(testutil.Instant, testutil.Instant) error {
+			r.judge(testbed.Now(), over*time.Second, func(testbed.Instant, testbed.Instant) error {
 				limited, free := count(after)
 				if way == "down" {
 					// The waiting answers fill the buffer of B's kernel for answers to all hosts: here it is the
@@ -153,7 +154,7 @@ func TestSetToForwarded(t *testing.T) {
 		"raw", "4", r.A4.String(), c, itoa(perSec), itoa(over))
 	x.read("ready")
 	r.must("set", "--to", own, "--down", "100kB/s")
-	r.judge(testutil.Now(), over*time.Second, func(testutil.Instant, testutil.Instant) error {
+	r.judge(testbed.Now(), over*time.Second, func(testbed.Instant, testbed.Instant) error {
 		var here, through float64
 		x.tell("1")
 		if _, err := fmt.Sscan(x.read("answered"), &here, &through); err != nil {

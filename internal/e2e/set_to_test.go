@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -28,7 +29,7 @@ func TestSetToDestinations(t *testing.T) {
 	x := r.ends(r.A, uid, "connect "+all4+" 5001 send", "connect "+all6+" 5002 send",
 		fmt.Sprintf("connect %s 5003 send", r.B4), fmt.Sprintf("connect %s 5004 send", r.B6))
 	r.ends(r.A, spare+45, "connect "+all4+" 5005 send", fmt.Sprintf("connect %s 5006 send", r.B4))
-	r.free("without limits", testutil.Now(), 6e6, 5001, 5002, 5003)
+	r.free("without limits", testbed.Now(), 6e6, 5001, 5002, 5003)
 
 	at := r.must("set", "--to", all4+",fd00:98::6e/127", "--up", "2MB/s")
 	r.holds("everybody's, over both", at, 2e6, 5001, 5002, 5005)
@@ -58,10 +59,10 @@ func TestSetToDestinations(t *testing.T) {
 		t.Errorf("why: %v", got)
 	}
 	r.d.kill()
-	r.holds("without a daemon", testutil.Now(), 1e6, 5003)
+	r.holds("without a daemon", testbed.Now(), 1e6, 5003)
 	r.d = r.daemon()
-	r.holds("taken over", testutil.Now(), 1e6, 5003)
-	r.holds("taken over, everybody's", testutil.Now(), 2e6, 5001, 5002, 5005)
+	r.holds("taken over", testbed.Now(), 1e6, 5003)
+	r.holds("taken over, everybody's", testbed.Now(), 2e6, 5001, 5002, 5005)
 
 	at = r.must("set", "--to", all4+",fd00:98::6e/127", "--up", "4MB/s")
 	r.holds("another rate", at, 4e6, 5001, 5002, 5005)
@@ -89,7 +90,7 @@ func TestSetToReceivesAndDatagrams(t *testing.T) {
 	r.keeps("received", x, "7401", 2e6)
 	r.exceeds("received from elsewhere, over IPv6", x, "7402", 6e6)
 	r.must("set", "--user", itoa(uid), "--to", "["+far6+"]:7403", "--protocol", "udp", "--up", "1MB/s")
-	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+	r.judge(testbed.Now(), span, func(from, to testbed.Instant) error {
 		r.until(from)
 		got := r.charged("to:["+far6+"]:7403/udp@user:"+itoa(uid), to.Sub(from))
 		t.Logf("datagrams: %.4f of the limit", got/1e6)
@@ -113,7 +114,7 @@ func TestSetToTwoLinks(t *testing.T) {
 	uid := spare + 49
 	const lan4, lan6 = "10.94.0.2", "fd00:94::2"
 	defer r.join("lan0", "10.94.0")()
-	for i, ns := range []*testutil.NetNS{r.A, r.B} {
+	for i, ns := range []*testbed.NetNS{r.A, r.B} {
 		link, err := ns.Netlink().LinkByName("lan0")
 		if err != nil {
 			t.Fatal(err)
@@ -132,7 +133,7 @@ func TestSetToTwoLinks(t *testing.T) {
 		"connect "+far4+" 5001 send", "connect "+far6+" 5002 send", "connect "+far4+" 7513 receive", "connect "+far6+" 7514 receive")
 	at := r.must("set", "--user", itoa(uid), "--to", "any", "--except", "10.94.0.0/16", "--except", "fd00:94::/64", "--up", "1MB/s", "--down", "2MB/s")
 	r.holds("to the Internet", at.Add(time.Second), 1e6, 5001, 5002)
-	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+	r.judge(testbed.Now(), span, func(from, to testbed.Instant) error {
 		r.until(from)
 		got := r.comes(x, to.Sub(from), "7513", "7514") * perByte
 		t.Logf("from the Internet: %.4f of the limit", got/2e6)
@@ -152,8 +153,8 @@ func TestSetToUnder(t *testing.T) {
 	run := r.python(options{in: r.A, under: []string{netniceBinary, "run", "--to", far4 + "," + far6, "--up", "1MB/s", "--"}}, ends,
 		"connect "+far4+" 5001 send", "connect "+far6+" 5002 send", fmt.Sprintf("connect %s 5003 send", r.B4))
 	run.read("ready")
-	r.holds("run --to", testutil.Now(), 1e6, 5001, 5002)
-	r.free("to elsewhere", testutil.Now(), 6e6, 5003)
+	r.holds("run --to", testbed.Now(), 1e6, 5001, 5002)
+	r.free("to elsewhere", testbed.Now(), 6e6, 5003)
 	run.close()
 	r.assertWithin("the limit ends with its command", 10*time.Second, func() bool { return len(r.nodes()) == 0 })
 
@@ -162,7 +163,7 @@ func TestSetToUnder(t *testing.T) {
 	x.read("ready")
 	at := r.must("set", "--cgroup", path, "--to", "10.98.0.64/28,fd00:98::60/124", "--up", "2MB/s")
 	r.holds("of a cgroup", at, 2e6, 5004, 5005)
-	r.free("to elsewhere", testutil.Now(), 6e6, 5006)
+	r.free("to elsewhere", testbed.Now(), 6e6, 5006)
 	at = r.must("unset", "--cgroup", path, "--to", "fd00:98::60/124", "--to", "10.98.0.64/28")
 	r.free("lifted", at, 6e6, 5004, 5005)
 	x.close()
@@ -179,9 +180,9 @@ func TestSetToUnder(t *testing.T) {
 		t.Fatal(got)
 	}
 	// Data on the way are paid for first.
-	r.holds("a user's own", testutil.Now().Add(time.Second), 1e6, 5007, 5008)
+	r.holds("a user's own", testbed.Now().Add(time.Second), 1e6, 5007, 5008)
 	r.must("set", "--user", itoa(uid), "--to", "any", "--up", "500kB/s")
-	r.holds("and the administrator's, lower", testutil.Now().Add(time.Second), 5e5, 5007, 5008)
+	r.holds("and the administrator's, lower", testbed.Now().Add(time.Second), 5e5, 5007, 5008)
 	if got := by("unset", "--user", itoa(uid), "--to", "any"); got.code != 4 || !strings.Contains(got.err, "administrator") {
 		t.Errorf("a user lifts the administrator's: %v", got)
 	}
@@ -219,7 +220,7 @@ func TestSetToName(t *testing.T) {
 			ports = append(ports, "7601")
 		}
 	}
-	r.judge(testutil.Now().Add(time.Second), span, func(from, to testutil.Instant) error {
+	r.judge(testbed.Now().Add(time.Second), span, func(from, to testbed.Instant) error {
 		r.until(from)
 		got := r.charged("to:localhost@user:"+itoa(uid), to.Sub(from))
 		t.Logf("to the name: %.4f of the limit", got/2e6)

@@ -5,20 +5,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // Connections that end before TCP's own pacing begins cannot outrun a limit.
 func TestShortConnections(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
-	x := f.sender(testutil.SenderConfig{Mode: testutil.Short, Connections: 8, ShortWait: true})
+	x := f.sender(testbed.SenderConfig{Mode: testbed.Short, Connections: 8, ShortWait: true})
 	f.must("set", "--pid", x.pid(), "--up", "1MB/s")
 	begin := x.begin()
 	// The measurement includes the start: the credit for idle time is 10 ms, and each connection has one segment.
 	got := f.rate(begin, begin.Add(3*time.Second), x.port)
 	t.Logf("8 short connections at a time: %.3f of the limit", got/1e6)
-	if got > 1.05e6 || got < 0.9e6 && !excused(t, begin, testutil.Now()) {
+	if got > 1.05e6 || got < 0.9e6 && !excused(t, begin, testbed.Now()) {
 		t.Errorf("short connections send %.0f bytes/s under a limit of 1 MB/s", got)
 	}
 	report, err := x.Stop()
@@ -50,7 +50,7 @@ say("done")
 wait()
 `, f.to(a), itoa(connections), itoa(size))
 	f.must("set", "--pid", x.pid(), "--up", "1MB/s")
-	begin := testutil.Now()
+	begin := testbed.Now()
 	x.tell("go")
 	x.read("done")
 	f.until(begin.Add(span))
@@ -61,14 +61,14 @@ wait()
 	if got > 1.25e6 {
 		t.Errorf("closed connections send %.0f bytes/s under a limit of 1 MB/s", got)
 	}
-	came := eventually(8*time.Second, func() bool { return f.rx.Bytes(a, testutil.Now()) == connections*size })
-	took := testutil.Now().Sub(begin)
+	came := eventually(8*time.Second, func() bool { return f.rx.Bytes(a, testbed.Now()) == connections*size })
+	took := testbed.Now().Sub(begin)
 	t.Logf("%d bytes took %v", connections*size, took)
 	if over := connections * size / took.Seconds(); over > 1.05e6 {
 		t.Errorf("%.0f bytes/s from the first to the last of them", over)
 	}
 	if !came {
-		t.Errorf("%.0f bytes came of %d", f.rx.Bytes(a, testutil.Now()), connections*size)
+		t.Errorf("%.0f bytes came of %d", f.rx.Bytes(a, testbed.Now()), connections*size)
 	}
 }
 
@@ -107,7 +107,7 @@ os._exit(0)
 			x.tell("go")
 			x.read("going")
 			time.Sleep(time.Second)
-			begin := testutil.Now()
+			begin := testbed.Now()
 			x.tell("ask")
 			fair := time.Duration((bulk + 1) * 1500 / limit.rate * float64(time.Second))
 			bound := 2*fair + 500*time.Millisecond
@@ -119,12 +119,12 @@ os._exit(0)
 				}
 				d := time.Duration(took * float64(time.Second))
 				all = append(all, d.Round(time.Millisecond))
-				if now := testutil.Now(); d > bound && !excused(t, now.Add(-d), now) {
+				if now := testbed.Now(); d > bound && !excused(t, now.Add(-d), now) {
 					t.Errorf("a request took %v, want %v at most", d, bound)
 				}
 			}
 			t.Logf("fair wait %v, requests took %v", fair, all)
-			to := testutil.Now()
+			to := testbed.Now()
 			if to.Sub(begin) > time.Second {
 				f.near("together", begin, f.rate(begin, to, a, requestPort), limit.rate, 0.05)
 			}

@@ -20,13 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
 // stage is the environment in which a test runs netnice: a mount namespace without files of netnice.
 type stage struct {
 	t          *testing.T
-	begun      testutil.Instant
+	begun      testbed.Instant
 	mounts     *os.File
 	daemonGone bool     // netnice has no daemon to ask any more
 	preload    bool     // daemons load all programs at their start
@@ -35,8 +36,8 @@ type stage struct {
 	admins     string   // the administrators' group; "" = the usual
 	root       string   // cgroup that netnice and scripts are in; "" = the root
 
-	remeasured int              // windows that the machine disturbed, and that were measured again
-	disturbed  testutil.Instant // end of the last disturbance
+	remeasured int             // windows that the machine disturbed, and that were measured again
+	disturbed  testbed.Instant // end of the last disturbance
 
 	mu      sync.Mutex
 	daemons []*daemon
@@ -50,7 +51,7 @@ var private = []string{"/run", "/var/lib", "/var/log"}
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	testutil.RequireRoot(t)
-	s := &stage{t: t, begun: testutil.Now()}
+	s := &stage{t: t, begun: testbed.Now()}
 	t.Cleanup(machineShared(t))
 	err := onThrowawayThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
@@ -120,7 +121,7 @@ func onThrowawayThread(fn func() error) error {
 }
 
 // start starts a command on the stage, in a network namespace (nil: the machine's own).
-func (s *stage) start(cmd *exec.Cmd, in *testutil.NetNS) error {
+func (s *stage) start(cmd *exec.Cmd, in *testbed.NetNS) error {
 	return onThrowawayThread(func() error {
 		if in != nil {
 			net, err := os.Open(in.Path())
@@ -168,7 +169,7 @@ type result struct {
 	args     []string
 	code     int
 	out, err string
-	at       testutil.Instant // when it returned
+	at       testbed.Instant // when it returned
 }
 
 func (r result) String() string {
@@ -195,7 +196,7 @@ func (s *stage) command(args ...string) *exec.Cmd {
 }
 
 // run runs a command to its end, with a bound.
-func (s *stage) run(cmd *exec.Cmd, in *testutil.NetNS) result {
+func (s *stage) run(cmd *exec.Cmd, in *testbed.NetNS) result {
 	s.t.Helper()
 	var out, problem bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problem
@@ -206,7 +207,7 @@ func (s *stage) run(cmd *exec.Cmd, in *testutil.NetNS) result {
 	timer := time.AfterFunc(timeoutScale*30*time.Second, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	err := cmd.Wait()
-	r := result{args: cmd.Args[1:], out: out.String(), err: problem.String(), at: testutil.Now()}
+	r := result{args: cmd.Args[1:], out: out.String(), err: problem.String(), at: testbed.Now()}
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
@@ -222,10 +223,10 @@ func (s *stage) run(cmd *exec.Cmd, in *testutil.NetNS) result {
 
 // must runs netnice, which has to succeed, and returns the instant of its end. A command that no daemon answered in time
 // while the machine was disturbed is run again, twice at most.
-func (s *stage) must(args ...string) testutil.Instant {
+func (s *stage) must(args ...string) testbed.Instant {
 	s.t.Helper()
 	for try := 1; ; try++ {
-		begin := testutil.Now()
+		begin := testbed.Now()
 		r := s.netnice(args...)
 		switch {
 		case r.code == 0:
@@ -335,9 +336,9 @@ func eventually(limit time.Duration, f func() bool) bool {
 // It says whether f became true at all.
 func (s *stage) assertWithin(what string, limit time.Duration, f func() bool) bool {
 	s.t.Helper()
-	begin := testutil.Now()
+	begin := testbed.Now()
 	ok := eventually(5*limit, f)
-	now := testutil.Now()
+	now := testbed.Now()
 	s.t.Logf("%s: %t after %v", what, ok, now.Sub(begin).Round(time.Millisecond))
 	if !ok {
 		s.t.Errorf("%s: not after %v, want within %v", what, now.Sub(begin), limit)
@@ -348,9 +349,9 @@ func (s *stage) assertWithin(what string, limit time.Duration, f func() bool) bo
 }
 
 // notSlower checks a time that was measured from an instant to now. A disturbance of the machine excuses it.
-func (s *stage) notSlower(what string, since testutil.Instant, took, most time.Duration) {
+func (s *stage) notSlower(what string, since testbed.Instant, took, most time.Duration) {
 	s.t.Helper()
-	switch excuse := cpus.excuse(since, testutil.Now()); {
+	switch excuse := cpus.excuse(since, testbed.Now()); {
 	case took <= most:
 	case excuse == "":
 		s.t.Errorf("%s: %v, want at most %v", what, took, most)

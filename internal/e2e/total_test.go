@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // The tests of this file limit egress and ingress together: `--total`.
@@ -15,8 +16,8 @@ import (
 type totals struct {
 	*inbound
 	user uint32
-	out  *testutil.Receiver // in B
-	up   *testutil.Sender
+	out  *testbed.Receiver // in B
+	up   *testbed.Sender
 }
 
 const (
@@ -24,15 +25,15 @@ const (
 	totalPort  = 5017
 )
 
-func newTotals(t *testing.T, p *testutil.Pair, user uint32, connections int, congestion string) *totals {
+func newTotals(t *testing.T, p *testbed.Pair, user uint32, connections int, congestion string) *totals {
 	t.Helper()
 	f := &totals{inbound: newInbound(newStage(t), p), user: user}
 	f.ports += 16
 	f.rx = f.reader(user)
-	f.out = f.receiver(f.B, testutil.ReceiverConfig{Interval: 10 * time.Millisecond})
+	f.out = f.receiver(f.B, testbed.ReceiverConfig{Interval: 10 * time.Millisecond})
 	var err error
-	f.up, err = testutil.StartSender(f.A, testutil.SenderConfig{
-		To: fmt.Sprintf("%s:%d", f.B4, testutil.DefaultPort), Connections: connections, UID: user, Congestion: congestion,
+	f.up, err = testbed.StartSender(f.A, testbed.SenderConfig{
+		To: fmt.Sprintf("%s:%d", f.B4, testbed.DefaultPort), Connections: connections, UID: user, Congestion: congestion,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +43,7 @@ func newTotals(t *testing.T, p *testutil.Pair, user uint32, connections int, con
 }
 
 // both returns the IP bytes per second that the user sends and receives.
-func (f *totals) both(from, to testutil.Instant) (sent, received float64) {
+func (f *totals) both(from, to testbed.Instant) (sent, received float64) {
 	f.until(to.Add(15 * time.Millisecond))
 	return f.out.Goodput(0, from, to) * perByte, f.rx.Goodput(0, from, to) * perByte
 }
@@ -50,7 +51,7 @@ func (f *totals) both(from, to testutil.Instant) (sent, received float64) {
 // sum checks that egress and ingress together equal the limit, and that each has its least part.
 func (f *totals) sum(what string, least float64) {
 	f.t.Helper()
-	f.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now(), span, func(from, to testbed.Instant) error {
 		sent, received := f.both(from, to)
 		f.t.Logf("%s: %.4f of the limit: %.4f sent, %.4f received", what, (sent+received)/totalLimit, sent/totalLimit, received/totalLimit)
 		if min(sent, received) < least*totalLimit {
@@ -67,7 +68,7 @@ func TestTotal(t *testing.T) {
 	spare := newUsers()
 	f := newTotals(t, testutil.MustPair(t), spare+20, 3, "")
 	f.must("set", "--user", itoa(f.user), "--total", "4MB/s")
-	down := f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
+	down := f.sendTo(totalPort, false, testbed.SenderConfig{Connections: 2})
 	time.Sleep(1500 * time.Millisecond)
 	f.sum("received alone", 0)
 	f.countedApart()
@@ -112,12 +113,12 @@ func TestTotalWithoutInputMeter(t *testing.T) {
 	// Acknowledgements wait behind received data: bbr takes that for a slower path.
 	f := newTotals(t, testutil.MustDistantPair(t, line), spare+21, 2, "cubic")
 	f.must("set", "--user", itoa(f.user), "--total", "4MB/s", "--input-meter=false")
-	f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
+	f.sendTo(totalPort, false, testbed.SenderConfig{Connections: 2})
 	if _, err := f.up.Start(); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(500 * time.Millisecond)
-	f.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now(), span, func(from, to testbed.Instant) error {
 		sent, received := f.both(from, to)
 		t.Logf("%.4f of the limit sent, %.0f MB/s received", sent/totalLimit, received/1e6)
 		if received < 3*totalLimit {

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -105,9 +106,9 @@ func (u *unknown) grows(what string, do func() float64, counter func(api.Unknown
 }
 
 // forwardedTo makes a third namespace behind A, without any process. It returns an address there that no device has.
-func forwardedTo(t *testing.T, f *inbound) (address string, there *testutil.NetNS) {
+func forwardedTo(t *testing.T, f *inbound) (address string, there *testbed.NetNS) {
 	t.Helper()
-	c, err := testutil.NewNetNS()
+	c, err := testbed.NewNetNS()
 	if err != nil {
 		t.Fatal(err)
 	}

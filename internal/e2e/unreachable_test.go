@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -55,7 +56,7 @@ func TestDownOfStoppedDaemon(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/cli TestScripts/unreachable")
 	t.Parallel()
 	f := newField(upStage(t))
-	x := f.send(testutil.SenderConfig{})
+	x := f.send(testbed.SenderConfig{})
 	f.must("set", "--pid", x.pid(), "--up", "5MB/s")
 	d := f.daemons[0]
 	if err := d.cmd.Process.Signal(unix.SIGSTOP); err != nil {

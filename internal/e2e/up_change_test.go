@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -33,7 +34,7 @@ func TestUpUDPChangedOften(t *testing.T) {
 			}
 		}
 	}()
-	f.judge(testutil.Now(), 3*time.Second, func(from, to testutil.Instant) error {
+	f.judge(testbed.Now(), 3*time.Second, func(from, to testbed.Instant) error {
 		f.until(from)
 		got, _ := d.rate(to.Sub(from))
 		t.Logf("%.4f of the mean", got/mean)

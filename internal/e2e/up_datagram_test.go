@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -181,7 +182,7 @@ func TestUpUDP(t *testing.T) {
 			}
 			f.queued()
 			time.Sleep(1500 * time.Millisecond)
-			begin := testutil.Now()
+			begin := testbed.Now()
 			got, lost := d.rate(3 * time.Second)
 			t.Logf("%.4f of the limit, %.4f lost", got/limit, lost)
 			f.near("datagrams", begin, got, limit, upTolerance)
@@ -212,12 +213,12 @@ func TestUpUDPLoopback(t *testing.T) {
 	d.tx = f.python(options{in: f.A}, datagramFlood, "127.0.0.1", "6001", "1400", "3e6")
 	d.tx.read("ready")
 	f.must("set", "--pid", d.tx.pid(), "--up", "1MB/s")
-	begin := testutil.Now()
+	begin := testbed.Now()
 	free, _ := d.rate(time.Second)
 	f.near("to itself", begin, free, 3e6*1428/1400, 0.1)
 	f.must("set", "--pid", d.tx.pid(), "--up", "1MB/s", "--loopback")
 	time.Sleep(500 * time.Millisecond)
-	begin = testutil.Now()
+	begin = testbed.Now()
 	held, _ := d.rate(3 * time.Second)
 	f.near("to itself, limited", begin, held, 1e6, 0.04) // a late sender may make up for 50 ms
 	if n := f.nodes()["pid:"+d.tx.pid()]; n.Up.Dropped == 0 || n.Up.DroppedFor.NoQueue != n.Up.Dropped {
@@ -241,7 +242,7 @@ func TestUpIperf(t *testing.T) {
 	defer func() { _ = server.Process.Kill(); _ = server.Wait() }()
 	time.Sleep(300 * time.Millisecond)
 	cmd := f.command("run", "--up", "1MB/s", "--", iperf, "-c", f.B4.String(), "-u", "-b", "24M", "-l", "1400", "-t", "4", "-O", "2", "-f", "K")
-	begin := testutil.Now()
+	begin := testbed.Now()
 	r := f.run(cmd, f.A)
 	if r.code != 0 {
 		t.Fatal(r)
@@ -289,11 +290,11 @@ func TestUpPing(t *testing.T) {
 	if sent, answered := pings(6001, 0, "-c", "10", "-i", "0.2", "-W", "1"); sent != 10 || answered < sent {
 		t.Errorf("%.0f of %.0f pings were answered", answered, sent)
 	}
-	begin := testutil.Now()
+	begin := testbed.Now()
 	sent, _ := pings(6002, 1000, "-f", "-w", "3", "-s", "1400")
 	t.Logf("a flood of pings: %.3f of the limit", sent*1428/3/200e3)
 	// On a busy machine ping ends later than after 3 s.
-	if rate := sent * 1428 / 3; rate > 200e3*1.5 || rate > 200e3*1.2 && !excused(t, begin, testutil.Now()) {
+	if rate := sent * 1428 / 3; rate > 200e3*1.5 || rate > 200e3*1.2 && !excused(t, begin, testbed.Now()) {
 		t.Errorf("a flood of pings was sent at %.0f bytes/s", sent*1428/3)
 	}
 }
@@ -314,7 +315,7 @@ func TestUpQUIC(t *testing.T) {
 		agent(agentQUICServer, address, filepath.Join(w.dir, "data"))...)
 	w.script(options{in: w.A}, server...).read("ready")
 	out := filepath.Join(w.dir, "out")
-	begin := testutil.Now()
+	begin := testbed.Now()
 	client := agent(agentQUICClient, address, out)
 	r := w.run(exec.Command(client[0], client[1:]...), w.B)
 	if r.code != 0 {
@@ -341,7 +342,7 @@ func TestUpUDPBeside(t *testing.T) {
 				netniceBinary, "run", "--up", fmt.Sprintf("%.0fB/s", limit), "--")
 			f.queued()
 			time.Sleep(1500 * time.Millisecond)
-			begin := testutil.Now()
+			begin := testbed.Now()
 			d.tx.tell("ask")
 			before, from := d.ask(d.rx)
 			time.Sleep(3 * time.Second)
@@ -354,7 +355,7 @@ func TestUpUDPBeside(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if median > 10 && !excused(t, begin, testutil.Now()) {
+			if median > 10 && !excused(t, begin, testbed.Now()) {
 				t.Errorf("an answer beside a flood took %.1f ms", median)
 			}
 		})
@@ -378,7 +379,7 @@ func TestUpUDPShared(t *testing.T) {
 	shares := func(what string, settle time.Duration, want float64) {
 		t.Helper()
 		time.Sleep(settle)
-		begin := testutil.Now()
+		begin := testbed.Now()
 		one, from := d.ask(d.rx)
 		eight, eightFrom := other.ask(other.rx)
 		time.Sleep(2500 * time.Millisecond)

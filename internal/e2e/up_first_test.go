@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -52,7 +53,7 @@ func TestUpUDPFirst(t *testing.T) {
 	rx := f.python(options{in: f.B}, numberedReceiver, "6001")
 	rx.read("ready")
 	time.Sleep(1500 * time.Millisecond) // the daemon has loaded the programs that it may need
-	begin := testutil.Now()
+	begin := testbed.Now()
 	tx := f.python(options{in: f.A, under: []string{netniceBinary, "run", "--up", "1MB/s", "--"}}, numberedFlood, f.B4.String(), "6001")
 	times := numbers(t, tx.read("sent"))
 	rx.tell("how many")
@@ -67,7 +68,7 @@ func TestUpUDPFirst(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d datagrams were lost, the last after %.0f ms", lost, len(times), last*1e3)
-	if last > 0.5 && !excused(t, begin, testutil.Now()) {
+	if last > 0.5 && !excused(t, begin, testbed.Now()) {
 		t.Errorf("a datagram was lost %.0f ms after the first", last*1e3)
 	}
 }
@@ -104,7 +105,7 @@ func TestRunDatagramsFromTheFirst(t *testing.T) { // not parallel: a flood besid
 			}
 			rx := s.python(options{in: p.B}, numberedReceiver, "6001")
 			rx.read("ready")
-			begin := testutil.Now()
+			begin := testbed.Now()
 			tx := s.python(options{in: p.A, under: []string{netniceBinary, "run", "--up", "2MB/s", "--"}}, firstFlood, p.B4.String(), "6001")
 			sent := int(numbers(t, tx.read("sent"))[0])
 			rx.tell("how many")
@@ -113,7 +114,7 @@ func TestRunDatagramsFromTheFirst(t *testing.T) { // not parallel: a flood besid
 			if sent*size > most {
 				t.Errorf("%d bytes were sent in the first 0.2 s, want at most %.0f", sent*size, most)
 			}
-			if excused(t, begin, testutil.Now()) {
+			if excused(t, begin, testbed.Now()) {
 				return
 			}
 			if lost > 0 {

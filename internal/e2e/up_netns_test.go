@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
 // The tests of this file limit UDP egress in network namespaces other than that of the daemon.
 
 // datagramsFrom starts a sender with a command before it, in a namespace, and a receiver in B.
-func (f *inbound) datagramsFrom(in *testutil.NetNS, port string, under ...string) datagrams {
+func (f *inbound) datagramsFrom(in *testbed.NetNS, port string, under ...string) datagrams {
 	f.t.Helper()
 	d := datagrams{f: f, headers: 28}
 	d.rx = f.python(options{in: f.B}, datagramReceiver, port, "4")
@@ -38,11 +39,11 @@ func TestUpElsewhere(t *testing.T) {
 	holds := func(what string) {
 		t.Helper()
 		time.Sleep(1500 * time.Millisecond)
-		begin := testutil.Now()
+		begin := testbed.Now()
 		got, lost := d.rate(2 * time.Second)
 		t.Logf("%s: %.4f of the limit, %.4f lost", what, got/limit, lost)
 		f.near(what, begin, got, limit, 0.03)
-		switch excuse := cpus.excuse(begin, testutil.Now()); { // 0.005 is on the way
+		switch excuse := cpus.excuse(begin, testbed.Now()); { // 0.005 is on the way
 		case lost > 0.07 && excuse == "" || lost > 0.3:
 			t.Errorf("%s: %.3f of what was sent did not come", what, lost)
 		case lost > 0.07:
@@ -77,7 +78,7 @@ const leaver = 1017
 func TestUpNamespaceGoes(t *testing.T) {
 	t.Parallel()
 	s, home := newStage(t), newNetNS(t)
-	p, err := testutil.NewPair()
+	p, err := testbed.NewPair()
 	if err != nil {
 		t.Fatal(err)
 	}

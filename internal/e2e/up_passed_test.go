@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -65,7 +66,7 @@ while True:
 	come := func(what string, want, tolerance float64) {
 		t.Helper()
 		time.Sleep(1500 * time.Millisecond)
-		begin := testutil.Now()
+		begin := testbed.Now()
 		before, from := d.ask(rx)
 		time.Sleep(1500 * time.Millisecond)
 		after, to := d.ask(rx)

@@ -10,14 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
 // halves checks that two ports share a limit of 10 MB/s 50:50 +- 3.
-func (f *field) halves(what string, after testutil.Instant, a, b uint16) {
+func (f *field) halves(what string, after testbed.Instant, a, b uint16) {
 	f.t.Helper()
 	const limit = 10e6
-	f.judge(after, 2*time.Second, func(from, to testutil.Instant) error {
+	f.judge(after, 2*time.Second, func(from, to testbed.Instant) error {
 		ra, rb := f.rate(from, to, a), f.rate(from, to, b)
 		share := ra / (ra + rb)
 		f.t.Logf("%s: %.3f of %.0f bytes/s, shared %.3f to %.3f", what, (ra+rb)/limit, limit, share, 1-share)
@@ -41,16 +42,16 @@ func TestUser(t *testing.T) {
 	if n := f.nodes()["user:"+name]; n.Processes != 0 || len(n.Limits) != 1 {
 		t.Errorf("a limit on a user without processes is shown as %+v", n)
 	}
-	one := f.send(testutil.SenderConfig{UID: spare})
-	f.holds("alone", testutil.Now().Add(100*time.Millisecond), 10e6, one.port)
-	two := f.send(testutil.SenderConfig{UID: spare})
-	f.halves("1 and 1 connection", testutil.Now().Add(200*time.Millisecond), one.port, two.port)
+	one := f.send(testbed.SenderConfig{UID: spare})
+	f.holds("alone", testbed.Now().Add(100*time.Millisecond), 10e6, one.port)
+	two := f.send(testbed.SenderConfig{UID: spare})
+	f.halves("1 and 1 connection", testbed.Now().Add(200*time.Millisecond), one.port, two.port)
 	if err := two.Grow(15); err != nil {
 		t.Fatal(err)
 	}
-	f.halves("1 and 16 connections", testutil.Now().Add(300*time.Millisecond), one.port, two.port)
-	other := f.send(testutil.SenderConfig{UID: spare + 1, Connections: 4})
-	f.free("another user", testutil.Now(), freely, other.port)
+	f.halves("1 and 16 connections", testbed.Now().Add(300*time.Millisecond), one.port, two.port)
+	other := f.send(testbed.SenderConfig{UID: spare + 1, Connections: 4})
+	f.free("another user", testbed.Now(), freely, other.port)
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -62,13 +63,13 @@ func TestUser(t *testing.T) {
 func TestUserLimitsOwnProcess(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
-	x := f.send(testutil.SenderConfig{UID: 65534, Connections: 2})
-	own := func(rate string) testutil.Instant {
+	x := f.send(testbed.SenderConfig{UID: 65534, Connections: 2})
+	own := func(rate string) testbed.Instant {
 		t.Helper()
 		if r := f.asUser("set", "--pid", x.pid(), "--up", rate); r.code != 0 {
 			t.Fatalf("a user limits a process of theirs: %v", r)
 		}
-		return testutil.Now()
+		return testbed.Now()
 	}
 	f.holds("the user's alone", own("2MB/s"), 2e6, x.port)
 	f.holds("the user's is the lower one", f.must("set", "--pid", x.pid(), "--up", "4MB/s"), 2e6, x.port)
@@ -85,14 +86,14 @@ func TestUserRoot(t *testing.T) {
 	}
 	machineAlone(t)
 	f := newField(upStage(t))
-	x := f.send(testutil.SenderConfig{})
-	y := f.send(testutil.SenderConfig{UID: spare})
+	x := f.send(testbed.SenderConfig{})
+	y := f.send(testbed.SenderConfig{UID: spare})
 	at := f.must("set", "--user", root.Username, "--up", "20MB/s")
 	// Data of before, at gigabytes per second, take their receiver a while.
 	calm := at.Add(settle + 200*time.Millisecond)
 	f.until(calm)
 	all := f.charged("user:"+root.Username, 500*time.Millisecond)
-	to := testutil.Now()
+	to := testbed.Now()
 	f.must("unset", "--user", "0")
 	f.shares("root", at, all, f.rate(at.Add(settle), to, x.port), 20e6)
 	if free := f.rate(at.Add(settle), to, y.port); free < freely {
@@ -102,7 +103,7 @@ func TestUserRoot(t *testing.T) {
 
 // shares checks a limit that the machine's own traffic may also use. The charge reaches the limit, and the rate at
 // the meter is a part of it.
-func (f *field) shares(what string, since testutil.Instant, all, seen, limit float64) {
+func (f *field) shares(what string, since testbed.Instant, all, seen, limit float64) {
 	f.t.Helper()
 	f.near(what, since, all, limit, 0.06)
 	f.t.Logf("%s: of this, the test's own traffic is %.3f", what, seen/limit)
@@ -140,7 +141,7 @@ flood(s)
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(in.pid()), 0); err != nil {
 		t.Fatal(err)
 	}
-	moved := testutil.Now()
+	moved := testbed.Now()
 	// No event reports the move to netnice: it shows at the process's next send.
 	f.holds("with one that moved in", moved, 10e6, a, b, c)
 	n := f.nodes()["cgroup:"+path]
@@ -155,15 +156,15 @@ func TestHost(t *testing.T) {
 	machineAlone(t)
 	spare := newUsers()
 	f := newField(upStage(t))
-	x := f.send(testutil.SenderConfig{UID: spare})
-	y := f.send(testutil.SenderConfig{})
+	x := f.send(testbed.SenderConfig{UID: spare})
+	y := f.send(testbed.SenderConfig{})
 	time.Sleep(100 * time.Millisecond)
 	at := f.must("set", "--host", "--up", "20MB/s")
 	// Data of before, at gigabytes per second, take their receiver a while.
 	calm := at.Add(settle + 200*time.Millisecond)
 	f.until(calm)
 	all := f.charged("host", 500*time.Millisecond)
-	to := testutil.Now()
+	to := testbed.Now()
 	lifted := f.must("unset", "--host")
 	f.shares("host", at, all, f.rate(calm, to, x.port, y.port), 20e6)
 	f.free("lifted", lifted, freely, x.port, y.port)
@@ -178,15 +179,15 @@ func TestHost(t *testing.T) {
 func TestLoopback(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
-	const first = testutil.DefaultPort
-	self := f.receiver(f.A, testutil.ReceiverConfig{
-		Ports: []testutil.Port{{Number: first}, {Number: first + 1}, {Number: first + 2}}, Interval: 10 * time.Millisecond,
+	const first = testbed.DefaultPort
+	self := f.receiver(f.A, testbed.ReceiverConfig{
+		Ports: []testbed.Port{{Number: first}, {Number: first + 1}, {Number: first + 2}}, Interval: 10 * time.Millisecond,
 	})
 	for i, to := range []string{"127.0.0.1", "[::1]", f.A4.String()} {
 		t.Run(to, func(t *testing.T) {
 			port := first + uint16(i)
-			x := f.send(testutil.SenderConfig{To: fmt.Sprintf("%s:%d", to, port)})
-			measure := func(from, to testutil.Instant) float64 {
+			x := f.send(testbed.SenderConfig{To: fmt.Sprintf("%s:%d", to, port)})
+			measure := func(from, to testbed.Instant) float64 {
 				f.until(to.Add(20 * time.Millisecond))
 				return self.Goodput(port, from, to)
 			}
@@ -194,7 +195,7 @@ func TestLoopback(t *testing.T) {
 			if got := measure(at, at.Add(span/3)); got < freely {
 				t.Errorf("loopback is at %.0f bytes/s under a limit that is not for it", got)
 			}
-			f.judge(f.must("set", "--pid", x.pid(), "--loopback", "--up", "5MB/s"), span, func(from, to testutil.Instant) error {
+			f.judge(f.must("set", "--pid", x.pid(), "--loopback", "--up", "5MB/s"), span, func(from, to testbed.Instant) error {
 				// lo takes segments of 64 KB, so headers are next to nothing. A late receiver also reads data of
 				// before, so an excess does not mean that data leave faster than the limit.
 				if err := compare("--loopback", measure(from, to), 5e6, 0.05); err != nil {
@@ -257,12 +258,12 @@ func TestIPv6(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))
-	x := f.send(testutil.SenderConfig{To: "6", UID: spare})
-	y := f.send(testutil.SenderConfig{UID: spare})
+	x := f.send(testbed.SenderConfig{To: "6", UID: spare})
+	y := f.send(testbed.SenderConfig{UID: spare})
 	time.Sleep(100 * time.Millisecond)
 	f.halves("IPv6 and IPv4", f.must("set", "--user", itoa(spare), "--up", "10MB/s"), x.port, y.port)
 	if _, err := y.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	f.holdsFor("IPv6 alone", testutil.Now(), span, 10e6, 0.03, x.port)
+	f.holdsFor("IPv6 alone", testbed.Now(), span, 10e6, 0.03, x.port)
 }

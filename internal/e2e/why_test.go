@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -114,12 +115,12 @@ wait()
 			t.Errorf("%s: limits are %+v, want the process's and the user's around it", what, s.Limits)
 		}
 		if len(used) == 1 {
-			f.near(what+": used", testutil.Now().Add(-time.Second), used[0].Used, 1, 0.05)
+			f.near(what+": used", testbed.Now().Add(-time.Second), used[0].Used, 1, 0.05)
 		}
 		if s.SentBytesPerSec == nil {
 			t.Fatalf("%s: no rate in %+v", what, s)
 		}
-		f.near(what+": sent", testutil.Now().Add(-time.Second), float64(*s.SentBytesPerSec), rate, 0.06)
+		f.near(what+": sent", testbed.Now().Add(-time.Second), float64(*s.SentBytesPerSec), rate, 0.06)
 		if s := socketOf(t, w, fds[1]); binding(s) != "" || s.Up != api.NothingToSend {
 			t.Errorf("%s: the idle connection is %+v", what, s)
 		}
@@ -220,7 +221,7 @@ wait()
 		if l.Rule == nil || l.Rule.Name != "reader" || l.Rule.Line != 2 {
 			t.Errorf("%+v was set by rule reader in line 2", l)
 		}
-		f.near("received", testutil.Now().Add(-time.Second), l.Used, 1, 0.05)
+		f.near("received", testbed.Now().Add(-time.Second), l.Used, 1, 0.05)
 	}
 	f.must("set", "--pid", x.pid(), "--total", "2MB/s")
 	time.Sleep(1500 * time.Millisecond)

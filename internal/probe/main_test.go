@@ -4,11 +4,12 @@ import (
 	"os"
 	"testing"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestMain(m *testing.M) {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	testutil.Supervise()
 	os.Exit(m.Run())
 }

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/probe"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // reflector starts a reflector in B that serves until the test ends.
-func reflector(t *testing.T, p *testutil.Pair, v6 bool) netip.AddrPort {
+func reflector(t *testing.T, p *testbed.Pair, v6 bool) netip.AddrPort {
 	t.Helper()
 	at := netip.AddrPortFrom(p.B4, 0)
 	if v6 {
@@ -40,7 +41,7 @@ func reflector(t *testing.T, p *testutil.Pair, v6 bool) netip.AddrPort {
 	return r.Addr()
 }
 
-func open(t *testing.T, p *testutil.Pair, kind probe.Kind, v6 bool) *probe.Prober {
+func open(t *testing.T, p *testbed.Pair, kind probe.Kind, v6 bool) *probe.Prober {
 	t.Helper()
 	cfg := probe.Config{To: p.B4, Kind: kind, Namespace: p.A.Path()}
 	if v6 {

@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/probe"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 func TestReachFallsBack(t *testing.T) {
@@ -152,7 +153,7 @@ func TestMeasure(t *testing.T) {
 func TestMeasureInFragments(t *testing.T) {
 	p := testutil.MustPair(t)
 	sent := func() float64 {
-		link, err := p.A.Netlink().LinkByName(testutil.Device)
+		link, err := p.A.Netlink().LinkByName(testbed.Device)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +217,7 @@ func TestConnections(t *testing.T) {
 }
 
 // bulk sends by TCP from A to an address of B until end is called.
-func bulk(t *testing.T, p *testutil.Pair, to netip.Addr) (end func()) {
+func bulk(t *testing.T, p *testbed.Pair, to netip.Addr) (end func()) {
 	t.Helper()
 	var l net.Listener
 	err := p.B.Do(func() (err error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/probe"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -30,7 +31,7 @@ func TestShallowBucket(t *testing.T) {
 			t.Parallel()
 			p := testutil.MustPair(t)
 			const bucket = 4750
-			if err := testutil.ShapeBucket(p.A, uint64(c.bytesPerSec), bucket, bucket+uint32(c.bytesPerSec*c.wait.Seconds())); err != nil {
+			if err := testbed.ShapeBucket(p.A, uint64(c.bytesPerSec), bucket, bucket+uint32(c.bytesPerSec*c.wait.Seconds())); err != nil {
 				t.Fatal(err)
 			}
 			prober := open(t, p, probe.Timestamp, false)

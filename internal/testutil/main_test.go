@@ -6,7 +6,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	MaybeRunTraffic()
 	Supervise()
 	os.Exit(m.Run())
 }

@@ -1,6 +1,9 @@
 package testutil
 
-import "os"
+import (
+	"os"
+	"testing"
+)
 
 // StageVariable names the environment variable that selects tests: "quick" (no root, no traffic), "test" (each
 // behaviour once) or "all". Without the variable all tests run.
@@ -10,7 +13,7 @@ const stageQuick, stageTest = "quick", "test"
 
 // SkipUnlessAll skips a test that runs in `make test-all` only. coveredBy names the tests that
 // check the behaviour in `make test`.
-func SkipUnlessAll(t TB, coveredBy string) {
+func SkipUnlessAll(t testing.TB, coveredBy string) {
 	t.Helper()
 	if !All() {
 		t.Skipf("in make test-all; meanwhile: %s", coveredBy)

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/routed"
 )
@@ -86,7 +86,7 @@ func converse(ctx context.Context, s *routed.Site, f flow, over time.Duration) (
 	var group sync.WaitGroup
 	group.Go(func() { c.listen(in) })
 	err = c.speak(ctx, out, f, over)
-	wait := testutil.Sleep(ctx, time.Second)
+	wait := testbed.Sleep(ctx, time.Second)
 	in.Close()
 	group.Wait()
 	return c, errors.Join(err, wait, c.failed)
@@ -185,7 +185,7 @@ func callBeside(ctx context.Context, b *bed.Bed, kind string, adapt bool) (f cal
 			err = errors.Join(err, off)
 		}()
 	}
-	if err := testutil.Sleep(ctx, settle); err != nil {
+	if err := testbed.Sleep(ctx, settle); err != nil {
 		return f, err
 	}
 	before, err := s.Carried()
@@ -201,7 +201,7 @@ func callBeside(ctx context.Context, b *bed.Bed, kind string, adapt bool) (f cal
 		return f, err
 	}
 	f.Sent, f.Lost = c.sent, 1-float64(len(c.delays))/max(float64(c.sent), 1)
-	ms := func(p float64) float64 { return testutil.Percentile(c.delays, p).Seconds() * 1e3 }
+	ms := func(p float64) float64 { return testbed.Percentile(c.delays, p).Seconds() * 1e3 }
 	f.P50, f.P95, f.P99 = ms(50), ms(95), ms(99)
 	its := float64(len(c.delays)) * float64(flowOf(kind).bytes+28)
 	f.Bulk = (after - before - its) / (over + time.Second).Seconds() / rate

@@ -12,7 +12,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/datagram"
@@ -207,13 +207,13 @@ func measure(ctx context.Context, b *bed.Bed, c cell) (f figures, err error) {
 		return f, err
 	}
 	defer rx.Close()
-	tcp, err := testutil.StartReceiver(s.Sink, testutil.ReceiverConfig{})
+	tcp, err := testbed.StartReceiver(s.Sink, testbed.ReceiverConfig{})
 	if err != nil {
 		return f, err
 	}
 	defer tcp.Close()
 	if c.tcp != "" {
-		other, err := testutil.StartSender(s.Others, testutil.SenderConfig{To: netip.AddrPortFrom(sink, testutil.DefaultPort).String(), Congestion: c.tcp})
+		other, err := testbed.StartSender(s.Others, testbed.SenderConfig{To: netip.AddrPortFrom(sink, testbed.DefaultPort).String(), Congestion: c.tcp})
 		if err != nil {
 			return f, err
 		}
@@ -221,7 +221,7 @@ func measure(ctx context.Context, b *bed.Bed, c cell) (f figures, err error) {
 		if _, err := other.Start(); err != nil {
 			return f, err
 		}
-		if err := testutil.Sleep(ctx, 2*time.Second); err != nil {
+		if err := testbed.Sleep(ctx, 2*time.Second); err != nil {
 			return f, err
 		}
 	}
@@ -254,9 +254,9 @@ func measure(ctx context.Context, b *bed.Bed, c cell) (f figures, err error) {
 }
 
 // watch measures the arriving traffic once the rates are steady, and the reaction to a change.
-func (f *figures) watch(ctx context.Context, b *bed.Bed, c cell, s *routed.Site, rx *datagram.Receiver, tcp *testutil.Receiver) error {
-	begin := testutil.Now()
-	if err := testutil.Sleep(ctx, c.settle); err != nil {
+func (f *figures) watch(ctx context.Context, b *bed.Bed, c cell, s *routed.Site, rx *datagram.Receiver, tcp *testbed.Receiver) error {
+	begin := testbed.Now()
+	if err := testbed.Sleep(ctx, c.settle); err != nil {
 		return err
 	}
 	first, err := rx.Arrived(begin, begin.Add(max(5*time.Second, time.Duration(50*packet/c.rate*1e9))), 1)
@@ -271,19 +271,19 @@ func (f *figures) watch(ctx context.Context, b *bed.Bed, c cell, s *routed.Site,
 			return err
 		}
 	}
-	from := testutil.Now()
+	from := testbed.Now()
 	probed, err := probedBytes(ctx, b)
 	if err != nil {
 		return err
 	}
-	if err := testutil.Sleep(ctx, c.over); err != nil {
+	if err := testbed.Sleep(ctx, c.over); err != nil {
 		return err
 	}
-	to := testutil.Now()
+	to := testbed.Now()
 	if c.times != 0 {
 		from = from.Add(5 * time.Second) // a change may take that long
 	}
-	if err := testutil.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
+	if err := testbed.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
 		return err
 	}
 	a, err := rx.Arrived(from, to, 1)

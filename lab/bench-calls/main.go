@@ -27,7 +27,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/identity"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/stat"
 )
@@ -158,7 +158,7 @@ func (o *bench) change(ctx context.Context, s state, on bool) error {
 			return fmt.Errorf("limit %s: %w", text, err)
 		}
 	}
-	return testutil.Sleep(ctx, 200*time.Millisecond) // the state's background work is over by then
+	return testbed.Sleep(ctx, 200*time.Millisecond) // the state's background work is over by then
 }
 
 // pass is one measurement of all calls, with the number of programs for socket options.

@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/load"
@@ -148,7 +148,7 @@ func (o *bench) measure(ctx context.Context, by string, w workload, beside, n in
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	if err := testutil.Sleep(ctx, settle); err != nil {
+	if err := testbed.Sleep(ctx, settle); err != nil {
 		return err
 	}
 	first, err := p.Used()
@@ -158,7 +158,7 @@ func (o *bench) measure(ctx context.Context, by string, w workload, beside, n in
 	ownFirst, begin := own(), time.Now()
 	last, at := first, begin
 	for range o.seconds {
-		if err := testutil.Sleep(ctx, time.Second); err != nil {
+		if err := testbed.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
 		used, err := p.Used()

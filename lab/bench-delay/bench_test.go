@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 func TestCells(t *testing.T) {
@@ -55,12 +55,12 @@ func TestDuties(t *testing.T) {
 }
 
 func TestDelays(t *testing.T) {
-	at := func(ms int) testutil.Instant { return testutil.Instant(0).Add(time.Duration(ms) * time.Millisecond) }
+	at := func(ms int) testbed.Instant { return testbed.Instant(0).Add(time.Duration(ms) * time.Millisecond) }
 	var asked trips
 	for i := range 10 {
 		asked.Begun = append(asked.Begun, at(100*i))
 		if i != 3 && i != 7 {
-			asked.Ended = append(asked.Ended, testutil.Point{T: at(100 * i), D: time.Duration(i+1) * time.Millisecond})
+			asked.Ended = append(asked.Ended, testbed.Point{T: at(100 * i), D: time.Duration(i+1) * time.Millisecond})
 		}
 	}
 	require.Equal(t, delays{P50: 2, P99: 5, Number: 4, Lost: 1}, delaysOf(asked, at(0), at(500)))
@@ -90,7 +90,7 @@ func TestRole(t *testing.T) {
 	}
 	far := begin(t, duties{Answer: at(questionPort), Serve: at(httpPort), Drain: at(floodPort)})
 	near := begin(t, duties{Ask: at(questionPort), Fetch: at(httpPort), Flood: at(floodPort), Rate: 1e6, Every: 5 * time.Millisecond})
-	from := testutil.Now()
+	from := testbed.Now()
 	near(doStart)
 	time.Sleep(200 * time.Millisecond)
 	near(doStop)

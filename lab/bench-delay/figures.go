@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // delays holds the delays of the trips that began in a window.
@@ -17,16 +17,16 @@ type delays struct {
 }
 
 // delaysOf returns the delays of the trips that began from one instant to another.
-func delaysOf(t trips, from, to testutil.Instant) (d delays) {
+func delaysOf(t trips, from, to testbed.Instant) (d delays) {
 	begun := 0
 	for _, at := range t.Begun {
 		if at >= from && at < to {
 			begun++
 		}
 	}
-	took := testutil.Between(t.Ended, from, to)
+	took := testbed.Between(t.Ended, from, to)
 	d.Number, d.Lost = len(took), begun-len(took)
-	d.P50, d.P99 = millis(testutil.Percentile(took, 50)), millis(testutil.Percentile(took, 99))
+	d.P50, d.P99 = millis(testbed.Percentile(took, 50)), millis(testbed.Percentile(took, 99))
 	return d
 }
 

@@ -15,8 +15,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/lab/internal/bed"
 )
 
@@ -91,11 +91,11 @@ func runPath(ctx context.Context, b *bed.Bed, distant bool, cells []cell, out *r
 }
 
 // openPath makes a path of 20 ms, or one without distance.
-func openPath(distant bool) (*testutil.Pair, error) {
+func openPath(distant bool) (*testbed.Pair, error) {
 	if distant {
-		return testutil.NewDistantPair(relay.RoundTrip(roundTrip))
+		return testbed.NewDistantPair(relay.RoundTrip(roundTrip))
 	}
-	return testutil.NewPairInOrder()
+	return testbed.NewPairInOrder()
 }
 
 // windowOf returns the length of each of a cell's two windows.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 )
 
@@ -82,12 +82,12 @@ func (c cell) dutiesOf(a, b netip.Addr) (crowd, other, web, far, pour duties) {
 }
 
 // populate starts a cell's programs, which wait for their orders.
-func (c cell) populate(pair *testutil.Pair) (p *programs, err error) {
+func (c cell) populate(pair *testbed.Pair) (p *programs, err error) {
 	p = new(programs)
 	crowd, other, web, far, pour := c.dutiesOf(pair.A4, pair.B4)
 	for _, one := range []struct {
 		to  **program
-		in  *testutil.NetNS
+		in  *testbed.NetNS
 		uid uint32
 		duties
 	}{{&p.far, pair.B, 0, far}, {&p.web, pair.A, benchUID, web}, {&p.crowd, pair.A, benchUID, crowd}, {&p.other, pair.A, benchUID, other}, {&p.pour, pair.B, 0, pour}} {
@@ -102,7 +102,7 @@ func (c cell) populate(pair *testutil.Pair) (p *programs, err error) {
 }
 
 // measure runs one cell: the limit is in place before any traffic.
-func (c cell) measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair) (f figures, err error) {
+func (c cell) measure(ctx context.Context, b *bed.Bed, pair *testbed.Pair) (f figures, err error) {
 	p, err := c.populate(pair)
 	if err != nil {
 		return f, err
@@ -116,12 +116,12 @@ func (c cell) measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair) (f f
 		_, lifted := b.Netnice(context.WithoutCancel(ctx), "unset", "--user", user)
 		err = errors.Join(err, lifted)
 	}()
-	begin := testutil.Now()
+	begin := testbed.Now()
 	if err := p.tellAll(doStart); err != nil {
 		return f, err
 	}
 	middle, end := begin.Add(windowOf(b)), begin.Add(2*windowOf(b))
-	if err := testutil.Sleep(ctx, end.Sub(testutil.Now())); err != nil {
+	if err := testbed.Sleep(ctx, end.Sub(testbed.Now())); err != nil {
 		return f, err
 	}
 	sink := p.crowd
@@ -135,7 +135,7 @@ func (c cell) measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair) (f f
 	if err := p.tellAll(doStop); err != nil {
 		return f, err
 	}
-	if err := testutil.Sleep(ctx, lateAnswers); err != nil {
+	if err := testbed.Sleep(ctx, lateAnswers); err != nil {
 		return f, err
 	}
 	f = figures{Name: c.String(), Limit: c.limit, Way: c.way, Beside: c.beside, cell: c}
@@ -163,7 +163,7 @@ func askedBy(s seen) trips { return s.Asked }
 func fetchedBy(s seen) trips { return s.Fetched }
 
 // measureBaseline measures a path without a limit, and without other traffic.
-func measureBaseline(ctx context.Context, pair *testutil.Pair, distant bool) (base baseline, err error) {
+func measureBaseline(ctx context.Context, pair *testbed.Pair, distant bool) (base baseline, err error) {
 	base.Path = "veth"
 	if distant {
 		base.Path = "relay"
@@ -180,18 +180,18 @@ func measureBaseline(ctx context.Context, pair *testutil.Pair, distant bool) (ba
 		return base, err
 	}
 	defer func() { err = errors.Join(err, near.Close()) }()
-	begin := testutil.Now()
+	begin := testbed.Now()
 	if _, err := near.tell(doStart); err != nil {
 		return base, err
 	}
-	if err := testutil.Sleep(ctx, baselineTime); err != nil {
+	if err := testbed.Sleep(ctx, baselineTime); err != nil {
 		return base, err
 	}
-	end := testutil.Now()
+	end := testbed.Now()
 	if _, err := near.tell(doStop); err != nil {
 		return base, err
 	}
-	if err := testutil.Sleep(ctx, 10*roundTrip); err != nil { // for the packets on the way
+	if err := testbed.Sleep(ctx, 10*roundTrip); err != nil { // for the packets on the way
 		return base, err
 	}
 	s, err := near.tell(doReport)

@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"syscall"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // processName is the argv[0] that tells this program to run as one of a cell's programs.
@@ -91,7 +91,7 @@ type program struct {
 
 // startProgram starts this program again in the namespace, as a user if uid is not 0. It returns once the program's
 // sockets listen. The program does nothing else before doStart.
-func startProgram(n *testutil.NetNS, uid uint32, d duties) (*program, error) {
+func startProgram(n *testbed.NetNS, uid uint32, d duties) (*program, error) {
 	p := &program{cmd: &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{processName}, Stderr: os.Stderr, Env: os.Environ(),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // Ctrl-C in a terminal is the bench's to handle

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // duties are the tasks of a program of a cell, performed at the same time. Texts are addresses with a port.
@@ -36,16 +36,16 @@ type duties struct {
 
 // trips holds the questions or fetches of a program.
 type trips struct {
-	Begun []testutil.Instant `json:"begun"` // starts of all trips
-	Ended []testutil.Point   `json:"ended"` // answered trips: start and duration
+	Begun []testbed.Instant `json:"begun"` // starts of all trips
+	Ended []testbed.Point   `json:"ended"` // answered trips: start and duration
 }
 
 // seen holds the results of a program so far.
 type seen struct {
-	At      testutil.Instant `json:"at"`
-	Asked   trips            `json:"asked"`
-	Fetched trips            `json:"fetched"`
-	Came    float64          `json:"came"` // IP bytes of the rival traffic
+	At      testbed.Instant `json:"at"`
+	Asked   trips           `json:"asked"`
+	Fetched trips           `json:"fetched"`
+	Came    float64         `json:"came"` // IP bytes of the rival traffic
 }
 
 const (
@@ -118,7 +118,7 @@ func (r *role) start() error {
 func (r *role) report() seen {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := seen{At: testutil.Now(), Asked: r.asked, Fetched: r.fetched}
+	s := seen{At: testbed.Now(), Asked: r.asked, Fetched: r.fetched}
 	if packets := r.packets.Load(); packets > 0 {
 		s.Came = float64(r.came.Load() + packets*packetHeaders)
 	} else {
@@ -141,12 +141,12 @@ func (r *role) fail(err error) {
 }
 
 // noteTrip records a question or a fetch that began at an instant, and its duration if it was answered.
-func (r *role) noteTrip(of *trips, begun testutil.Instant, answered bool) {
-	took := testutil.Now().Sub(begun)
+func (r *role) noteTrip(of *trips, begun testbed.Instant, answered bool) {
+	took := testbed.Now().Sub(begun)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if answered {
-		of.Ended = append(of.Ended, testutil.Point{T: begun, D: took})
+		of.Ended = append(of.Ended, testbed.Point{T: begun, D: took})
 	} else {
 		of.Begun = append(of.Begun, begun)
 	}
@@ -158,7 +158,7 @@ func (r *role) ask(conn net.Conn) {
 	defer tick.Stop()
 	question := make([]byte, questionBytes)
 	for !r.stopped.Load() {
-		begun := testutil.Now()
+		begun := testbed.Now()
 		r.noteTrip(&r.asked, begun, false)
 		binary.NativeEndian.PutUint64(question, uint64(begun))
 		_, _ = conn.Write(question) // a refused question counts as lost
@@ -177,7 +177,7 @@ func (r *role) hear(conn net.Conn) {
 			r.fail(fmt.Errorf("hear answers: %w", err))
 			return
 		case n == questionBytes:
-			r.noteTrip(&r.asked, testutil.Instant(binary.NativeEndian.Uint64(answer)), true)
+			r.noteTrip(&r.asked, testbed.Instant(binary.NativeEndian.Uint64(answer)), true)
 		}
 	}
 }
@@ -212,12 +212,12 @@ func (r *role) answer(at string) error {
 func (r *role) fetch() {
 	client := &http.Client{Timeout: fetchTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	for !r.stopped.Load() {
-		begun := testutil.Now()
+		begun := testbed.Now()
 		r.noteTrip(&r.fetched, begun, false)
 		if get(client, "http://"+r.Fetch) == nil { // else it was lost
 			r.noteTrip(&r.fetched, begun, true)
 		}
-		time.Sleep(max(r.Every, testutil.Now().Sub(begun)))
+		time.Sleep(max(r.Every, testbed.Now().Sub(begun)))
 	}
 }
 

@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bench"
 	"github.com/netnice/netnice/lab/internal/bench/benchtest"
 )
 
 func TestMain(m *testing.M) {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	os.Exit(m.Run())
 }
 

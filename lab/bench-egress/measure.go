@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
@@ -18,8 +18,8 @@ func measure(ctx context.Context, o bench.Options, c bench.Cell) (f bench.CellFi
 		return f, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	ports := []testutil.Port{{Number: bench.FirstPort}, {Number: bench.SecondPort}}
-	if err := s.Receive(testutil.ReceiverConfig{Ports: ports}); err != nil {
+	ports := []testbed.Port{{Number: bench.FirstPort}, {Number: bench.SecondPort}}
+	if err := s.Receive(testbed.ReceiverConfig{Ports: ports}); err != nil {
 		return f, err
 	}
 	if c.Limiter == bench.Trickle {
@@ -30,7 +30,7 @@ func measure(ctx context.Context, o bench.Options, c bench.Cell) (f bench.CellFi
 		s.TX = append(s.TX, t)
 		return s.Traffic(ctx, c)
 	}
-	cfg := testutil.SenderConfig{Connections: c.Conns, Congestion: c.Congestion}
+	cfg := testbed.SenderConfig{Connections: c.Conns, Congestion: c.Congestion}
 	if c.Shares {
 		cfg.UID = benchUID
 	}
@@ -53,14 +53,14 @@ func measure(ctx context.Context, o bench.Options, c bench.Cell) (f bench.CellFi
 }
 
 // limit puts the cell's limit in place and returns a function that lifts it.
-func limit(ctx context.Context, netnice testutil.Command, c bench.Cell, s *bench.Site, pid int) (lift func() error, err error) {
+func limit(ctx context.Context, netnice testbed.Command, c bench.Cell, s *bench.Site, pid int) (lift func() error, err error) {
 	nothing := func() error { return nil }
 	after := context.WithoutCancel(ctx)
 	switch {
 	case c.Limiter == limiterHTB:
-		return nothing, testutil.ShapeHTB(s.Pair.A, c.Rate) // goes with the namespace
+		return nothing, testbed.ShapeHTB(s.Pair.A, c.Rate) // goes with the namespace
 	case c.Limiter == limiterTBF:
-		return nothing, testutil.ShapeTBF(s.Pair.A, c.Rate)
+		return nothing, testbed.ShapeTBF(s.Pair.A, c.Rate)
 	case c.Limiter == bench.Netnice && c.Shares:
 		err = netnice.LimitUser(ctx, benchUID, c.Rate)
 		return func() error { return netnice.LiftUser(after, benchUID) }, err

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
@@ -35,18 +35,18 @@ func startTrickle(s *bench.Site, bytesPerSec uint64) (trickle, error) {
 func (t trickle) Connect() error { return nil }
 
 // Start lets the program send.
-func (t trickle) Start() (testutil.Instant, error) {
+func (t trickle) Start() (testbed.Instant, error) {
 	if _, err := io.WriteString(t.Stdin, "\n"); err != nil {
 		return 0, fmt.Errorf("trickle's program: %w", err)
 	}
-	return testutil.Now(), nil
+	return testbed.Now(), nil
 }
 
 // RTT returns nothing: the program's socket gives no round trips.
-func (t trickle) RTT(testutil.Instant, testutil.Instant) []time.Duration { return nil }
+func (t trickle) RTT(testbed.Instant, testbed.Instant) []time.Duration { return nil }
 
 // Stop ends the program, which sends no report; its connection counts as an ordinary one.
-func (t trickle) Stop() (testutil.SenderReport, error) {
-	conns := []testutil.ConnInfo{{MSS: 1448, Timestamps: true}}
-	return testutil.SenderReport{PID: t.PID(), Conns: conns}, t.Close()
+func (t trickle) Stop() (testbed.SenderReport, error) {
+	conns := []testbed.ConnInfo{{MSS: 1448, Timestamps: true}}
+	return testbed.SenderReport{PID: t.PID(), Conns: conns}, t.Close()
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // refusals returns the kernel's counters of arrived segments that TCP did not take, for lack of window or of memory.
@@ -17,7 +17,7 @@ func refusals() []string {
 }
 
 // refused returns the number of segments that TCP of the namespace has refused so far.
-func refused(n *testutil.NetNS) (uint64, error) {
+func refused(n *testbed.NetNS) (uint64, error) {
 	var text []byte
 	err := n.Do(func() (err error) {
 		text, err = os.ReadFile("/proc/thread-self/net/netstat")
@@ -32,10 +32,10 @@ func refused(n *testutil.NetNS) (uint64, error) {
 // deviceDropped returns the number of packets that the namespace's device has dropped so far. Neither the limiter
 // nor TCP causes these drops. The machine is then so busy that the queue of arrived packets
 // (net.core.netdev_max_backlog) is full.
-func deviceDropped(n *testutil.NetNS) (uint64, error) {
-	link, err := n.Netlink().LinkByName(testutil.Device)
+func deviceDropped(n *testbed.NetNS) (uint64, error) {
+	link, err := n.Netlink().LinkByName(testbed.Device)
 	if err != nil {
-		return 0, fmt.Errorf("find %s: %w", testutil.Device, err)
+		return 0, fmt.Errorf("find %s: %w", testbed.Device, err)
 	}
 	if s := link.Attrs().Statistics; s != nil {
 		return s.RxDropped, nil

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bench"
 	"github.com/netnice/netnice/lab/internal/bench/benchtest"
@@ -65,7 +66,7 @@ func TestIFBIsRemoved(t *testing.T) {
 	}
 	links, qdiscs := count()
 	for range 2 { // the second call replaces the first shaper
-		if err := testutil.ShapeIngressHTB(pair.B, 1e6); err != nil {
+		if err := testbed.ShapeIngressHTB(pair.B, 1e6); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,7 +74,7 @@ func TestIFBIsRemoved(t *testing.T) {
 		t.Errorf("%d links with an ifb, %d before", l, links)
 	}
 	for range 2 {
-		if err := testutil.UnshapeIngress(pair.B); err != nil {
+		if err := testbed.UnshapeIngress(pair.B); err != nil {
 			t.Fatal(err)
 		}
 	}

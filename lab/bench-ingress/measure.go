@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bench"
 	"github.com/netnice/netnice/lab/internal/police"
 )
@@ -27,7 +27,7 @@ func measure(ctx context.Context, o bench.Options, c bench.Cell) (f bench.CellFi
 	if err := l.receive(ctx, o.Limiter(), c, s); err != nil {
 		return f, err
 	}
-	if _, err := s.Send(bench.FirstPort, testutil.SenderConfig{Connections: c.Conns, Congestion: c.Congestion}); err != nil {
+	if _, err := s.Send(bench.FirstPort, testbed.SenderConfig{Connections: c.Conns, Congestion: c.Congestion}); err != nil {
 		return f, err
 	}
 	before, err := deviceDropped(s.Pair.B)
@@ -65,8 +65,8 @@ func (l *limit) count(f *bench.CellFigures, s *bench.Site, device uint64) (err e
 }
 
 // receive starts the cell's receiver and limits it.
-func (l *limit) receive(ctx context.Context, netnice testutil.Command, c bench.Cell, s *bench.Site) error {
-	var cfg testutil.ReceiverConfig
+func (l *limit) receive(ctx context.Context, netnice testbed.Command, c bench.Cell, s *bench.Site) error {
+	var cfg testbed.ReceiverConfig
 	switch c.Limiter {
 	case bench.Trickle:
 		t, err := startTrickle(s, c.Rate)
@@ -82,10 +82,10 @@ func (l *limit) receive(ctx context.Context, netnice testutil.Command, c bench.C
 		l.dropped, l.lift = p.Dropped, p.Close
 		cfg.Cgroup = p.Dir()
 	case limiterIFB: // goes with the namespace
-		if err := testutil.ShapeIngressHTB(s.Pair.B, c.Rate); err != nil {
+		if err := testbed.ShapeIngressHTB(s.Pair.B, c.Rate); err != nil {
 			return err
 		}
-		l.dropped = func() (uint64, error) { return testutil.IngressDrops(s.Pair.B) }
+		l.dropped = func() (uint64, error) { return testbed.IngressDrops(s.Pair.B) }
 	}
 	if err := s.Receive(cfg); err != nil || c.Limiter != bench.Netnice {
 		return err
@@ -100,7 +100,7 @@ func refuses(ctx context.Context, o bench.Options) (why string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.Receive(testutil.ReceiverConfig{}); err != nil {
+	if err := s.Receive(testbed.ReceiverConfig{}); err != nil {
 		return "", err
 	}
 	problem := o.Limiter().LimitDownPID(ctx, s.RX.PID(), 1e9)

@@ -6,14 +6,14 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
 // trickle is a Python program that replaces the lab's receiver, for one connection.
 type trickle struct {
 	*bench.TrickleProgram
-	*testutil.Series
+	*testbed.Series
 	ended chan struct{} // no more samples
 
 	mu  sync.Mutex
@@ -46,8 +46,8 @@ func startTrickle(s *bench.Site, bytesPerSec uint64) (*trickle, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &trickle{TrickleProgram: p, Series: new(testutil.Series), ended: make(chan struct{})}
-	t.AddConn(testutil.Conn{Port: bench.FirstPort})
+	t := &trickle{TrickleProgram: p, Series: new(testbed.Series), ended: make(chan struct{})}
+	t.AddConn(testbed.Conn{Port: bench.FirstPort})
 	go t.listen()
 	return t, nil
 }
@@ -58,7 +58,7 @@ func (t *trickle) listen() {
 	lines := json.NewDecoder(t.Stdout)
 	for {
 		var line struct {
-			testutil.Sample
+			testbed.Sample
 			CPU float64 `json:"cpu"`
 		}
 		if lines.Decode(&line) != nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/identity"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/datagram"
 )
 
@@ -34,7 +34,7 @@ type limited struct {
 
 // flows holds the flows of one direction.
 type flows struct {
-	tcp *testutil.Receiver
+	tcp *testbed.Receiver
 	udp *datagram.Receiver
 }
 
@@ -69,7 +69,7 @@ func (o *bench) startLimited() (*limited, error) {
 		return nil, err
 	}
 	for i, way := range []struct {
-		from, into *testutil.NetNS
+		from, into *testbed.NetNS
 		to         netip.Addr
 	}{{o.pair.A, o.pair.B, o.pair.B4}, {o.pair.B, o.pair.A, o.pair.A4}} {
 		if l.ways[i], err = o.flow(l.dir, way.from, way.into, way.to); err != nil {
@@ -80,8 +80,8 @@ func (o *bench) startLimited() (*limited, error) {
 }
 
 // flow starts one direction of the traffic; its programs in A are in the cgroup.
-func (o *bench) flow(dir string, from, into *testutil.NetNS, to netip.Addr) (f flows, err error) {
-	inside := func(n *testutil.NetNS, start func() error) error {
+func (o *bench) flow(dir string, from, into *testbed.NetNS, to netip.Addr) (f flows, err error) {
+	inside := func(n *testbed.NetNS, start func() error) error {
 		if n != o.pair.A {
 			return start()
 		}
@@ -89,8 +89,8 @@ func (o *bench) flow(dir string, from, into *testutil.NetNS, to netip.Addr) (f f
 	}
 	const requestBytes = int(offeredEach * limitedRate * float64(requests) / 1e9)
 	err = inside(into, func() error {
-		port := testutil.Port{Number: limitedTCP, RequestBytes: requestBytes, ReplyBytes: 1}
-		if f.tcp, err = o.Receiver(into, testutil.ReceiverConfig{Ports: []testutil.Port{port}}); err != nil {
+		port := testbed.Port{Number: limitedTCP, RequestBytes: requestBytes, ReplyBytes: 1}
+		if f.tcp, err = o.Receiver(into, testbed.ReceiverConfig{Ports: []testbed.Port{port}}); err != nil {
 			return err
 		}
 		if f.udp, err = datagram.StartReceiver(into, netip.AddrPortFrom(to, limitedUDP)); err != nil {
@@ -103,8 +103,8 @@ func (o *bench) flow(dir string, from, into *testutil.NetNS, to netip.Addr) (f f
 		return f, err
 	}
 	return f, inside(from, func() error {
-		tx, err := o.Sender(from, testutil.SenderConfig{
-			To: netip.AddrPortFrom(to, limitedTCP).String(), Mode: testutil.Request, RequestBytes: requestBytes, ReplyBytes: 1, Pause: requests,
+		tx, err := o.Sender(from, testbed.SenderConfig{
+			To: netip.AddrPortFrom(to, limitedTCP).String(), Mode: testbed.Request, RequestBytes: requestBytes, ReplyBytes: 1, Pause: requests,
 		})
 		if err != nil {
 			return err
@@ -163,7 +163,7 @@ func (l *limited) limit(ctx context.Context, o *bench) error {
 		if slices.ContainsFunc(status.Programs, func(p api.Program) bool { return p.Name == "send_out" && p.Attached }) {
 			return nil
 		}
-		if err := testutil.Sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := testbed.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -173,12 +173,12 @@ func (l *limited) limit(ctx context.Context, o *bench) error {
 // measure records the rates of the traffic.
 func (l *limited) measure(ctx context.Context) error {
 	const segment, packet = 52, 28.0 // headers
-	begin := testutil.Now()
-	if err := testutil.Sleep(ctx, 3*time.Second); err != nil {
+	begin := testbed.Now()
+	if err := testbed.Sleep(ctx, 3*time.Second); err != nil {
 		return err
 	}
-	end := testutil.Now()
-	if err := testutil.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
+	end := testbed.Now()
+	if err := testbed.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
 		return err
 	}
 	for i, f := range l.ways {

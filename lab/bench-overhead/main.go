@@ -28,7 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/datagram"
 	"github.com/netnice/netnice/lab/internal/stat"
@@ -42,7 +42,7 @@ type bench struct {
 	anyCPU          bool
 	passes          int
 	interval        time.Duration
-	pair            *testutil.Pair
+	pair            *testbed.Pair
 	others          []int // pids
 	both            *limited
 	floor           *floor // nil = netnice
@@ -220,7 +220,7 @@ func (o *bench) change(ctx context.Context, on bool) error {
 	if on {
 		return o.Quiet(ctx)
 	}
-	return testutil.Sleep(ctx, 200*time.Millisecond) // the background work of that is over by then
+	return testbed.Sleep(ctx, 200*time.Millisecond) // the background work of that is over by then
 }
 
 // pass measures every cell in one state.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // These are the measured kinds of traffic.
@@ -36,7 +36,7 @@ const (
 )
 
 // measure runs one kind of traffic from a namespace to an address in another one (or the same), over new sockets.
-func measure(kind string, from, into *testutil.NetNS, to netip.Addr, d time.Duration) (figure, error) {
+func measure(kind string, from, into *testbed.NetNS, to netip.Addr, d time.Duration) (figure, error) {
 	if kind == kindUDP {
 		return datagrams(from, into, to, d)
 	}
@@ -101,9 +101,9 @@ func onCPU(cpu int, tid chan<- int, fn func() (float64, error)) (t thread) {
 	if t.err = unix.SchedSetaffinity(0, &set); t.err != nil {
 		return t
 	}
-	begin, used := testutil.Now(), threadCPU()
+	begin, used := testbed.Now(), threadCPU()
 	t.ops, t.err = fn()
-	t.elapsed, t.cpu = testutil.Now().Sub(begin).Seconds(), threadCPU()-used
+	t.elapsed, t.cpu = testbed.Now().Sub(begin).Seconds(), threadCPU()-used
 	return t
 }
 
@@ -166,7 +166,7 @@ func (m *meter) perCPU(ops, cpu float64) float64 {
 }
 
 // connection makes a connected pair of blocking TCP sockets.
-func connection(from, into *testutil.NetNS, to netip.Addr) (out, in int, err error) {
+func connection(from, into *testbed.NetNS, to netip.Addr) (out, in int, err error) {
 	listener, err := bound(into, unix.SOCK_STREAM, to)
 	if err != nil {
 		return 0, 0, err
@@ -193,7 +193,7 @@ func address(a netip.Addr) unix.Sockaddr {
 	return &unix.SockaddrInet4{Port: port, Addr: a.As4()}
 }
 
-func socket(n *testutil.NetNS, kind int) (fd int, err error) {
+func socket(n *testbed.NetNS, kind int) (fd int, err error) {
 	err = n.Do(func() error {
 		fd, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
 		return err
@@ -204,7 +204,7 @@ func socket(n *testutil.NetNS, kind int) (fd int, err error) {
 	return fd, nil
 }
 
-func bound(n *testutil.NetNS, kind int, to netip.Addr) (int, error) {
+func bound(n *testbed.NetNS, kind int, to netip.Addr) (int, error) {
 	fd, err := socket(n, kind)
 	if err != nil {
 		return -1, err
@@ -222,7 +222,7 @@ func bound(n *testutil.NetNS, kind int, to netip.Addr) (int, error) {
 // write fills the connection for the given time.
 func write(fd int, d time.Duration, m *meter) (float64, error) {
 	buf := make([]byte, writes)
-	for end := testutil.Now().Add(d); testutil.Now() < end; {
+	for end := testbed.Now().Add(d); testbed.Now() < end; {
 		n, err := unix.Write(fd, buf)
 		if err != nil && err != unix.EINTR {
 			return 0, err
@@ -254,7 +254,7 @@ func discard(fd int, stop *atomic.Bool) (float64, error) {
 func ping(fd int, d time.Duration, m *meter) (float64, error) {
 	b := make([]byte, 1)
 	trips := 0.0
-	for end := testutil.Now().Add(d); testutil.Now() < end; trips++ {
+	for end := testbed.Now().Add(d); testbed.Now() < end; trips++ {
 		if err := exchange(fd, b); err != nil {
 			return trips, err
 		}
@@ -298,7 +298,7 @@ func reflect(fd int) error {
 
 // datagrams sends as fast as it can to a socket that nobody reads. The kernel drops the excess at the socket's
 // buffer, after the whole path.
-func datagrams(from, into *testutil.NetNS, to netip.Addr, d time.Duration) (f figure, err error) {
+func datagrams(from, into *testbed.NetNS, to netip.Addr, d time.Duration) (f figure, err error) {
 	in, err := bound(into, unix.SOCK_DGRAM, to)
 	if err != nil {
 		return f, err
@@ -319,7 +319,7 @@ func datagrams(from, into *testutil.NetNS, to netip.Addr, d time.Duration) (f fi
 			m.begin()
 			buf := make([]byte, payload)
 			sent := 0.0
-			for end := testutil.Now().Add(d); testutil.Now() < end; sent++ {
+			for end := testbed.Now().Add(d); testbed.Now() < end; sent++ {
 				if _, err := unix.Write(out, buf); err != nil && err != unix.EINTR && err != unix.ENOBUFS {
 					return sent, err
 				}

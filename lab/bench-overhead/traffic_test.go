@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/stat"
 )
@@ -13,7 +14,7 @@ func TestMeasure(t *testing.T) {
 	pair := testutil.MustPair(t)
 	for _, kind := range []string{kindTCP, kindRR, kindUDP} {
 		for name, path := range map[string]struct {
-			into *testutil.NetNS
+			into *testbed.NetNS
 			to   netip.Addr
 		}{"lo": {pair.A, netip.MustParseAddr("127.0.0.1")}, "veth": {pair.B, pair.B4}} {
 			f, err := measure(kind, pair.A, path.into, path.to, 20*time.Millisecond)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/probe"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/routed"
 )
@@ -178,7 +178,7 @@ func summary(b *bed.Bed, all []figures) {
 	}{{"capacity without others", alone}, {"available beside others", left}, {"capacity by pairs, all", pairs}} {
 		if len(x.errors) > 0 {
 			b.Printf("%s: error median %.1f%%, nine of ten within %.1f%%, largest %.1f%% (%d cells)\n", x.what,
-				100*testutil.Percentile(x.errors, 50), 100*testutil.Percentile(x.errors, 90), 100*testutil.Percentile(x.errors, 100), len(x.errors))
+				100*testbed.Percentile(x.errors, 50), 100*testbed.Percentile(x.errors, 90), 100*testbed.Percentile(x.errors, 100), len(x.errors))
 		}
 	}
 }
@@ -216,7 +216,7 @@ func (c cell) measure(ctx context.Context) (f figures, err error) {
 			return f, err
 		}
 		defer func() { err = errors.Join(err, x.Close()) }()
-		if err := testutil.Sleep(ctx, time.Second); err != nil {
+		if err := testbed.Sleep(ctx, time.Second); err != nil {
 			return f, err
 		}
 	}
@@ -261,7 +261,7 @@ func (f *figures) passive(ctx context.Context, s *routed.Site) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	if err := testutil.Sleep(ctx, 3*time.Second); err != nil {
+	if err := testbed.Sleep(ctx, 3*time.Second); err != nil {
 		return err
 	}
 	c, err := probe.Connections(ctx, s.Others.Path(), s.Sink4)

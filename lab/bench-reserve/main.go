@@ -10,7 +10,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/datagram"
 )
@@ -93,7 +93,7 @@ func (c cell) measure(ctx context.Context, b *bed.Bed) (f figures, err error) {
 			err = down
 		}
 	}()
-	pair, err := testutil.NewPairInOrder()
+	pair, err := testbed.NewPairInOrder()
 	if err != nil {
 		return f, err
 	}
@@ -124,7 +124,7 @@ func (c cell) measure(ctx context.Context, b *bed.Bed) (f figures, err error) {
 	if err := flood.Start(); err != nil {
 		return f, err
 	}
-	if err := testutil.Sleep(ctx, b.Length(settle, 2*time.Second)); err != nil {
+	if err := testbed.Sleep(ctx, b.Length(settle, 2*time.Second)); err != nil {
 		return f, err
 	}
 	before, begin, err := sent(ctx, b)
@@ -132,14 +132,14 @@ func (c cell) measure(ctx context.Context, b *bed.Bed) (f figures, err error) {
 		return f, err
 	}
 	length := b.Length(10*time.Second, 2*time.Second)
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return f, err
 	}
 	after, end, err := sent(ctx, b)
 	if err != nil {
 		return f, err
 	}
-	if err := testutil.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
+	if err := testbed.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
 		return f, err
 	}
 	f.All = float64(after-before) / end.Sub(begin).Seconds() / float64(c.rate)
@@ -148,12 +148,12 @@ func (c cell) measure(ctx context.Context, b *bed.Bed) (f figures, err error) {
 }
 
 // sent returns the bytes that netnice has charged to the link.
-func sent(ctx context.Context, b *bed.Bed) (bytes uint64, at testutil.Instant, err error) {
+func sent(ctx context.Context, b *bed.Bed) (bytes uint64, at testbed.Instant, err error) {
 	list, err := b.Client.Nodes(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	at = testutil.Now()
+	at = testbed.Now()
 	for _, n := range list.Nodes {
 		if n.Subject.Kind == "link" {
 			return n.Up.Bytes, at, nil
@@ -163,8 +163,8 @@ func sent(ctx context.Context, b *bed.Bed) (bytes uint64, at testutil.Instant, e
 }
 
 // populate starts a receiver and the programs: those with a promise first.
-func (c cell) populate(pair *testutil.Pair) (*testutil.Receiver, []*testutil.Sender, error) {
-	cfg := testutil.ReceiverConfig{Interval: 20 * time.Millisecond}
+func (c cell) populate(pair *testbed.Pair) (*testbed.Receiver, []*testbed.Sender, error) {
+	cfg := testbed.ReceiverConfig{Interval: 20 * time.Millisecond}
 	var to []uint16
 	for i := range c.programs {
 		to = append(to, firstPort+uint16(i))
@@ -173,19 +173,19 @@ func (c cell) populate(pair *testutil.Pair) (*testutil.Receiver, []*testutil.Sen
 		to = append(to, otherPort+uint16(i))
 	}
 	for _, port := range to {
-		cfg.Ports = append(cfg.Ports, testutil.Port{Number: port})
+		cfg.Ports = append(cfg.Ports, testbed.Port{Number: port})
 	}
-	rx, err := testutil.StartReceiver(pair.B, cfg)
+	rx, err := testbed.StartReceiver(pair.B, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	var senders []*testutil.Sender
+	var senders []*testbed.Sender
 	for i, port := range to {
 		connections := 1
 		if i >= c.programs {
 			connections = each
 		}
-		tx, err := testutil.StartSender(pair.A, testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, port).String(), Connections: connections, Congestion: "cubic"})
+		tx, err := testbed.StartSender(pair.A, testbed.SenderConfig{To: netip.AddrPortFrom(pair.B4, port).String(), Connections: connections, Congestion: "cubic"})
 		if err != nil {
 			return rx, senders, err
 		}
@@ -202,8 +202,8 @@ func (c cell) populate(pair *testutil.Pair) (*testutil.Receiver, []*testutil.Sen
 // part returns the promise of each program, as a part of the link.
 func (c cell) part() float64 { return promised / float64(c.programs) }
 
-func (c cell) promise(ctx context.Context, b *bed.Bed, pair *testutil.Pair, senders []*testutil.Sender) error {
-	if _, err := b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", fmt.Sprintf("%dB/s", c.rate)); err != nil {
+func (c cell) promise(ctx context.Context, b *bed.Bed, pair *testbed.Pair, senders []*testbed.Sender) error {
+	if _, err := b.NetniceIn(ctx, pair.A, "link", testbed.Device, "--up", fmt.Sprintf("%dB/s", c.rate)); err != nil {
 		return err
 	}
 	for _, tx := range senders {
@@ -220,7 +220,7 @@ func (c cell) promise(ctx context.Context, b *bed.Bed, pair *testutil.Pair, send
 	return nil
 }
 
-func (c cell) compute(f *figures, rx *testutil.Receiver, begin testutil.Instant, seconds int) {
+func (c cell) compute(f *figures, rx *testbed.Receiver, begin testbed.Instant, seconds int) {
 	want := c.part() * float64(c.rate)
 	for i := range c.programs {
 		port := firstPort + uint16(i)

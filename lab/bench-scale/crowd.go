@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // crowdName is the argv[0] of a member of the crowd: a process with many connections that all send as fast as they
@@ -78,7 +78,7 @@ type member struct {
 }
 
 // enlist starts a member; it has connected once ready returns.
-func enlist(n *testutil.NetNS, to netip.AddrPort, sockets int, uid uint32) (*member, error) {
+func enlist(n *testbed.NetNS, to netip.AddrPort, sockets int, uid uint32) (*member, error) {
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{crowdName, to.String(), strconv.Itoa(sockets)}, Stderr: os.Stderr,
 		Env: append(os.Environ(), "GOMAXPROCS=2"),
@@ -137,7 +137,7 @@ type counted struct {
 	bytes atomic.Uint64
 }
 
-func newSink(n *testutil.NetNS, at netip.AddrPort) (*sink, error) {
+func newSink(n *testbed.NetNS, at netip.AddrPort) (*sink, error) {
 	s := &sink{conns: make(map[uint16]*counted)}
 	err := n.Do(func() error {
 		var err error
@@ -206,7 +206,7 @@ func (s *sink) accepted(ctx context.Context, n int) (map[uint16]uint64, error) {
 		if len(counts) >= n {
 			return counts, nil
 		}
-		if err := testutil.Sleep(ctx, time.Millisecond); err != nil {
+		if err := testbed.Sleep(ctx, time.Millisecond); err != nil {
 			return nil, err
 		}
 	}

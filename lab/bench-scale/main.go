@@ -15,7 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/stat"
 )
@@ -144,12 +144,12 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Down(ctx)) }()
-	pair, err := testutil.NewPair()
+	pair, err := testbed.NewPair()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, pair.Close()) }()
-	at := netip.AddrPortFrom(pair.B4, testutil.DefaultPort)
+	at := netip.AddrPortFrom(pair.B4, testbed.DefaultPort)
 	s, err := newSink(pair.B, at)
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed) (err error) {
 	case onUser:
 		err = b.LimitUser(ctx, crowdUID, uint64(c.rate))
 	case onDevice:
-		err = testutil.ShapeHTB(pair.A, uint64(c.rate)) // goes with the namespace
+		err = testbed.ShapeHTB(pair.A, uint64(c.rate)) // goes with the namespace
 	}
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed) (err error) {
 		}
 	}
 	if c.On == onProcess {
-		begin := testutil.Now()
+		begin := testbed.Now()
 		before, err := b.CPU()
 		if err != nil {
 			return err
@@ -201,7 +201,7 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed) (err error) {
 				return err
 			}
 		}
-		c.LimitTook = testutil.Now().Sub(begin).Seconds()
+		c.LimitTook = testbed.Now().Sub(begin).Seconds()
 		after, err := b.CPU()
 		if err != nil {
 			return err
@@ -218,7 +218,7 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed) (err error) {
 			return err
 		}
 	}
-	if err := testutil.Sleep(ctx, 2*time.Second); err != nil {
+	if err := testbed.Sleep(ctx, 2*time.Second); err != nil {
 		return err
 	}
 	return c.watch(ctx, b, s, owner)
@@ -230,7 +230,7 @@ func (c *cell) watch(ctx context.Context, b *bed.Bed, s *sink, owner map[uint16]
 	if err != nil {
 		return err
 	}
-	machine, err := testutil.ReadMachineCPU()
+	machine, err := testbed.ReadMachineCPU()
 	if err != nil {
 		return err
 	}
@@ -238,19 +238,19 @@ func (c *cell) watch(ctx context.Context, b *bed.Bed, s *sink, owner map[uint16]
 	if err != nil {
 		return err
 	}
-	chargedAt := testutil.Now() // on a busy machine the daemon's answer takes a while, here and at the end
-	first, begin := s.counts(), testutil.Now()
+	chargedAt := testbed.Now() // on a busy machine the daemon's answer takes a while, here and at the end
+	first, begin := s.counts(), testbed.Now()
 	var seconds []float64
 	last, since := first, begin
 	for range int(c.interval / time.Second) {
-		if err := testutil.Sleep(ctx, since.Add(time.Second).Sub(testutil.Now())); err != nil {
+		if err := testbed.Sleep(ctx, since.Add(time.Second).Sub(testbed.Now())); err != nil {
 			return err
 		}
-		counts, now := s.counts(), testutil.Now()
+		counts, now := s.counts(), testbed.Now()
 		seconds = append(seconds, (total(counts)-total(last))*ipFactor/now.Sub(since).Seconds()/c.rate)
 		last, since = counts, now
 	}
-	after, err := testutil.ReadMachineCPU()
+	after, err := testbed.ReadMachineCPU()
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (c *cell) watch(ctx context.Context, b *bed.Bed, s *sink, owner map[uint16]
 	if err != nil {
 		return err
 	}
-	c.OwnRatio = float64(chargedLater-charged) / testutil.Now().Sub(chargedAt).Seconds() / c.rate
+	c.OwnRatio = float64(chargedLater-charged) / testbed.Now().Sub(chargedAt).Seconds() / c.rate
 	c.Ratio, c.PerSecond = bytes*ipFactor/elapsed/c.rate, stat.Of(seconds)
 	c.MachineGB = after.Sub(machine).Busy / (bytes / 1e9)
 	c.Programs = bed.Sub(end, costs)
@@ -286,7 +286,7 @@ func (c *cell) watch(ctx context.Context, b *bed.Bed, s *sink, owner map[uint16]
 		sockets = append(sockets, got)
 		processes[owner[port]] += got
 	}
-	c.JainSockets, c.JainProcs = testutil.Jain(sockets), testutil.Jain(processes)
+	c.JainSockets, c.JainProcs = testbed.Jain(sockets), testbed.Jain(processes)
 	return nil
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/stat"
 )
@@ -41,9 +41,9 @@ func measureTimes(ctx context.Context, b *bed.Bed, nodes int) (t times, err erro
 	}
 	var byCommand, byClient, change, list, listJSON, idle, down []float64
 	clock := func(into *[]float64, fn func() error) error {
-		begin := testutil.Now()
+		begin := testbed.Now()
 		err := fn()
-		*into = append(*into, testutil.Now().Sub(begin).Seconds())
+		*into = append(*into, testbed.Now().Sub(begin).Seconds())
 		return err
 	}
 	for range repeat {
@@ -120,7 +120,7 @@ func idleCPU(ctx context.Context, b *bed.Bed) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return 0, err
 	}
 	after, err := b.CPU()

@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/bench"
 )
@@ -49,7 +49,7 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed, interval time.Duration) 
 	if err := c.divide(ctx, b, site); err != nil {
 		return f, err
 	}
-	var begin testutil.Instant
+	var begin testbed.Instant
 	for _, tx := range site.TX {
 		if begin, err = tx.Start(); err != nil {
 			return f, err
@@ -63,50 +63,50 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed, interval time.Duration) 
 		wait += 40 * c.rtt // slow start
 	}
 	begin = begin.Add(wait)
-	if err := testutil.Sleep(ctx, begin.Sub(testutil.Now())); err != nil {
+	if err := testbed.Sleep(ctx, begin.Sub(testbed.Now())); err != nil {
 		return f, err
 	}
-	machineBefore, err := testutil.ReadMachineCPU()
+	machineBefore, err := testbed.ReadMachineCPU()
 	if err != nil {
 		return f, err
 	}
 	end := begin.Add(interval)
-	if err := testutil.Sleep(ctx, end.Sub(testutil.Now())); err != nil {
+	if err := testbed.Sleep(ctx, end.Sub(testbed.Now())); err != nil {
 		return f, err
 	}
-	machine, err := testutil.ReadMachineCPU()
+	machine, err := testbed.ReadMachineCPU()
 	if err != nil {
 		return f, err
 	}
-	if err := testutil.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
+	if err := testbed.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
 		return f, err
 	}
 	c.compute(&f, site.RX, begin, end)
 	f.CPUPerGB = machine.Sub(machineBefore).Busy / (f.Sum * float64(c.rate) * interval.Seconds() / 1e9)
-	round := site.TX[len(site.TX)-1].(*testutil.Sender).Latency(begin, end)
-	f.OtherP50, f.OtherP99 = testutil.Percentile(round, 50).Microseconds(), testutil.Percentile(round, 99).Microseconds()
+	round := site.TX[len(site.TX)-1].(*testbed.Sender).Latency(begin, end)
+	f.OtherP50, f.OtherP99 = testbed.Percentile(round, 50).Microseconds(), testbed.Percentile(round, 99).Microseconds()
 	c.judge(&f)
 	return f, nil
 }
 
 // populate starts a receiver and the programs; the last is the bystander, which sends small requests.
 func (c *cell) populate(site *bench.Site) error {
-	cfg := testutil.ReceiverConfig{
+	cfg := testbed.ReceiverConfig{
 		Interval: 20 * time.Millisecond,
-		Ports:    []testutil.Port{{Number: otherPort, RequestBytes: 100, ReplyBytes: 100}},
+		Ports:    []testbed.Port{{Number: otherPort, RequestBytes: 100, ReplyBytes: 100}},
 	}
 	for i := range c.programs {
-		cfg.Ports = append(cfg.Ports, testutil.Port{Number: firstPort + uint16(i)})
+		cfg.Ports = append(cfg.Ports, testbed.Port{Number: firstPort + uint16(i)})
 	}
 	if err := site.Receive(cfg); err != nil {
 		return err
 	}
 	for i := range c.programs {
-		if _, err := site.Send(firstPort+uint16(i), testutil.SenderConfig{Connections: c.connections(i), Congestion: "cubic"}); err != nil {
+		if _, err := site.Send(firstPort+uint16(i), testbed.SenderConfig{Connections: c.connections(i), Congestion: "cubic"}); err != nil {
 			return err
 		}
 	}
-	_, err := site.Send(otherPort, testutil.SenderConfig{Mode: testutil.Request, RequestBytes: 100, ReplyBytes: 100, Pause: c.pause()})
+	_, err := site.Send(otherPort, testbed.SenderConfig{Mode: testbed.Request, RequestBytes: 100, ReplyBytes: 100, Pause: c.pause()})
 	if err != nil {
 		return err
 	}
@@ -130,14 +130,14 @@ func (c *cell) pause() time.Duration {
 func (c *cell) divide(ctx context.Context, b *bed.Bed, site *bench.Site) error {
 	limit := uint64(c.limit())
 	if c.limiter == limiterHTB {
-		var shares []testutil.HTBShare
+		var shares []testbed.HTBShare
 		for i := range c.programs {
-			shares = append(shares, testutil.HTBShare{Port: firstPort + uint16(i), Weight: c.weight(i)})
+			shares = append(shares, testbed.HTBShare{Port: firstPort + uint16(i), Weight: c.weight(i)})
 		}
 		if c.line {
-			shares = append(shares, testutil.HTBShare{Port: otherPort, Weight: 100})
+			shares = append(shares, testbed.HTBShare{Port: otherPort, Weight: 100})
 		}
-		return testutil.ShapeHTBShares(site.Pair.A, limit, shares)
+		return testbed.ShapeHTBShares(site.Pair.A, limit, shares)
 	}
 	if c.line {
 		return c.divideLine(ctx, b, site, limit)
@@ -157,17 +157,17 @@ func (c *cell) divideLine(ctx context.Context, b *bed.Bed, site *bench.Site, lim
 			return err
 		}
 	}
-	_, err := b.NetniceIn(ctx, site.Pair.A, "link", testutil.Device, "--up", fmt.Sprintf("%dB/s", limit))
+	_, err := b.NetniceIn(ctx, site.Pair.A, "link", testbed.Device, "--up", fmt.Sprintf("%dB/s", limit))
 	return err
 }
 
-func (c *cell) compute(f *figures, rx bench.Receiver, begin, end testutil.Instant) {
+func (c *cell) compute(f *figures, rx bench.Receiver, begin, end testbed.Instant) {
 	// HTB counts Ethernet headers, too, while the figures count arrived IP bytes.
 	limit := c.limit()
 	if c.limiter == limiterHTB && !c.line { // the line's device has no such header
 		limit *= 1500.0 / 1514
 	}
-	over := func(from, to testutil.Instant) (least, most, sum float64) {
+	over := func(from, to testbed.Instant) (least, most, sum float64) {
 		least = math.Inf(1)
 		for i := range c.programs {
 			rate := rx.Goodput(firstPort+uint16(i), from, to) * ipFactor

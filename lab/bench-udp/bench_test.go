@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bench"
 	"github.com/netnice/netnice/lab/internal/bench/benchtest"
@@ -16,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) {
 	datagram.MaybeRun()
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	os.Exit(m.Run())
 }
 

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bench"
 	"github.com/netnice/netnice/lab/internal/datagram"
 )
@@ -31,8 +31,8 @@ type traffic struct {
 	tx *datagram.Sender
 	rx *datagram.Receiver
 	// tcpTX and tcpRX are the TCP traffic that runs concurrently with the datagrams.
-	tcpTX *testutil.Sender
-	tcpRX *testutil.Receiver
+	tcpTX *testbed.Sender
+	tcpRX *testbed.Receiver
 }
 
 func (t *traffic) close() error {
@@ -78,7 +78,7 @@ func (s *stand) measure(ctx context.Context, _ bench.Options, c bench.Cell) (f b
 }
 
 // start starts the cell's processes, which wait.
-func (t *traffic) start(p *testutil.Pair, c bench.Cell) (err error) {
+func (t *traffic) start(p *testbed.Pair, c bench.Cell) (err error) {
 	from, into, to := p.A, p.B, p.B4
 	if c.IPv6 {
 		to = p.B6
@@ -97,10 +97,10 @@ func (t *traffic) start(p *testutil.Pair, c bench.Cell) (err error) {
 	cfg.Rate = c.Offered * float64(c.Rate) * float64(c.PayloadBytes) / float64(c.PayloadBytes+headers(c.IPv6))
 	if c.Way == bench.Mix {
 		cfg.UID = benchUID
-		if t.tcpRX, err = testutil.StartReceiver(into, testutil.ReceiverConfig{Interval: 10 * time.Millisecond}); err != nil {
+		if t.tcpRX, err = testbed.StartReceiver(into, testbed.ReceiverConfig{Interval: 10 * time.Millisecond}); err != nil {
 			return err
 		}
-		t.tcpTX, err = testutil.StartSender(from, testutil.SenderConfig{
+		t.tcpTX, err = testbed.StartSender(from, testbed.SenderConfig{
 			To: netip.AddrPortFrom(to, tcpPort).String(), Connections: 1, Congestion: c.Congestion, UID: benchUID,
 		})
 		if err != nil {
@@ -113,7 +113,7 @@ func (t *traffic) start(p *testutil.Pair, c bench.Cell) (err error) {
 
 // run has the traffic flow for the cell's interval.
 func (t *traffic) run(ctx context.Context, c bench.Cell) (f bench.CellFigures, err error) {
-	begin := testutil.Now()
+	begin := testbed.Now()
 	if err := t.tx.Start(); err != nil {
 		return f, err
 	}
@@ -130,7 +130,7 @@ func (t *traffic) run(ctx context.Context, c bench.Cell) (f bench.CellFigures, e
 	if err != nil {
 		return f, err
 	}
-	if err := testutil.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample of TCP
+	if err := testbed.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample of TCP
 		return f, err
 	}
 	f = bench.CellFigures{Cell: c, Name: c.Name(), Limiter: c.Limiter, Rate: c.Rate, Connections: c.Conns, Congestion: c.Congestion, IPv6: c.IPv6}
@@ -178,33 +178,33 @@ func (t *traffic) run(ctx context.Context, c bench.Cell) (f bench.CellFigures, e
 }
 
 // tcp ends the TCP sender and returns its payload bytes/s.
-func (t *traffic) tcp(f *bench.CellFigures, from, to testutil.Instant) (payload float64, h testutil.Headers, err error) {
+func (t *traffic) tcp(f *bench.CellFigures, from, to testbed.Instant) (payload float64, h testbed.Headers, err error) {
 	report, err := t.tcpTX.Stop()
 	if err != nil {
 		return 0, h, err
 	}
 	f.Retransmits = report.Retransmits()
 	rtt := t.tcpTX.RTT(from, to)
-	f.RTTMicros, f.RTT95Micros = testutil.Percentile(rtt, 50).Microseconds(), testutil.Percentile(rtt, 95).Microseconds()
-	return t.tcpRX.Goodput(0, from, to), testutil.HeadersOfAll(report.AllConns()), nil
+	f.RTTMicros, f.RTT95Micros = testbed.Percentile(rtt, 50).Microseconds(), testbed.Percentile(rtt, 95).Microseconds()
+	return t.tcpRX.Goodput(0, from, to), testbed.HeadersOfAll(report.AllConns()), nil
 }
 
 // reading holds the amounts of work and time until an instant.
 type reading struct {
 	sent    datagram.Sent
 	cpu     float64 // seconds, of all processes
-	machine testutil.MachineCPU
+	machine testbed.MachineCPU
 }
 
 // look waits for an instant and reads.
-func (t *traffic) look(ctx context.Context, at testutil.Instant) (r reading, err error) {
-	if err := testutil.Sleep(ctx, max(at.Sub(testutil.Now()), 0)); err != nil {
+func (t *traffic) look(ctx context.Context, at testbed.Instant) (r reading, err error) {
+	if err := testbed.Sleep(ctx, max(at.Sub(testbed.Now()), 0)); err != nil {
 		return r, err
 	}
 	if r.sent, err = t.tx.Sent(); err != nil {
 		return r, err
 	}
-	if r.machine, err = testutil.ReadMachineCPU(); err != nil {
+	if r.machine, err = testbed.ReadMachineCPU(); err != nil {
 		return r, err
 	}
 	came, err := t.rx.Arrived(0, 0, 1)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strconv"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/bench"
 )
@@ -13,7 +13,7 @@ import (
 // stand is the state that all cells share. Non-TCP egress waits only in the daemon's namespace, so the daemon is in
 // A for the whole run. The limited programs are always there.
 type stand struct {
-	pair   *testutil.Pair
+	pair   *testbed.Pair
 	daemon *bed.Daemon
 	// free holds the rates without a limit, IP bytes/s, by kind of datagrams.
 	free map[bench.Datagrams]float64
@@ -22,7 +22,7 @@ type stand struct {
 
 func (s *stand) open(ctx context.Context, o bench.Options, cells []bench.Cell) (end func() error, err error) {
 	s.free = make(map[bench.Datagrams]float64)
-	if s.pair, err = testutil.NewPairInOrder(); err != nil {
+	if s.pair, err = testbed.NewPairInOrder(); err != nil {
 		return nil, err
 	}
 	end = s.pair.Close
@@ -54,11 +54,11 @@ func (s *stand) limit(ctx context.Context, c bench.Cell, pid int) (lift func() e
 	}
 	switch {
 	case c.Limiter == limiterHTB && c.Way == bench.Down:
-		return func() error { return testutil.UnshapeIngress(s.pair.A) }, testutil.ShapeIngressHTB(s.pair.A, c.Rate)
+		return func() error { return testbed.UnshapeIngress(s.pair.A) }, testbed.ShapeIngressHTB(s.pair.A, c.Rate)
 	case c.Limiter == limiterHTB:
-		return func() error { return testutil.Unshape(s.pair.A) }, testutil.ShapeHTB(s.pair.A, c.Rate)
+		return func() error { return testbed.Unshape(s.pair.A) }, testbed.ShapeHTB(s.pair.A, c.Rate)
 	case c.Limiter == limiterTBF:
-		return func() error { return testutil.Unshape(s.pair.A) }, testutil.ShapeTBF(s.pair.A, c.Rate)
+		return func() error { return testbed.Unshape(s.pair.A) }, testbed.ShapeTBF(s.pair.A, c.Rate)
 	case c.Limiter == bench.Netnice && c.Way == bench.Mix:
 		return lifts("--user", benchUID), s.daemon.LimitUser(ctx, benchUID, c.Rate)
 	case c.Limiter == bench.Netnice && c.Way == bench.Down:

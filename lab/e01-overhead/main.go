@@ -7,7 +7,7 @@ package main
 import (
 	"context"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 )
 
@@ -38,7 +38,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	}
 	for _, part := range []struct {
 		name string
-		from *testutil.NetNS
+		from *testbed.NetNS
 		into *bed.Comparison
 	}{{"lo", pair.B, &figures.Loopback}, {"veth", pair.A, &figures.Veth}} {
 		off, on, err := bed.Quads(ctx, rounds, change, func() (float64, error) { return bed.Curl(ctx, part.from, url) })

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/change"
@@ -51,7 +51,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 }
 
 func transfer(ctx context.Context, b *bed.Bed, name string, rate uint64, free, limited time.Duration) (f figures, err error) {
-	pair, err := b.ShapedPair(testutil.ShapeTBF, rate)
+	pair, err := b.ShapedPair(testbed.ShapeTBF, rate)
 	if err != nil {
 		return f, err
 	}
@@ -66,19 +66,19 @@ func transfer(ctx context.Context, b *bed.Bed, name string, rate uint64, free, l
 	if err != nil {
 		return f, err
 	}
-	w := change.When{Begin: testutil.Now()}
-	if err := testutil.Sleep(ctx, free); err != nil {
+	w := change.When{Begin: testbed.Now()}
+	if err := testbed.Sleep(ctx, free); err != nil {
 		return f, err
 	}
-	w.At = testutil.Now()
+	w.At = testbed.Now()
 	if err := b.LimitPID(ctx, tx.Process.Pid, limit); err != nil {
 		return f, err
 	}
-	w.Done = testutil.Now()
-	if err := testutil.Sleep(ctx, w.At.Add(limited).Sub(testutil.Now())); err != nil {
+	w.Done = testbed.Now()
+	if err := testbed.Sleep(ctx, w.At.Add(limited).Sub(testbed.Now())); err != nil {
 		return f, err
 	}
-	w.End = testutil.Now()
+	w.End = testbed.Now()
 	packets, err := c.Stop()
 	if err != nil {
 		return f, err

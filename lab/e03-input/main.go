@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/change"
@@ -111,7 +111,7 @@ func run(ctx context.Context, b *bed.Bed, only *regexp.Regexp) error {
 }
 
 func (d download) run(ctx context.Context, b *bed.Bed) (f figures, err error) {
-	pair, err := b.ShapedPair(testutil.ShapeTBF, d.rate)
+	pair, err := b.ShapedPair(testbed.ShapeTBF, d.rate)
 	if err != nil {
 		return f, err
 	}
@@ -127,24 +127,24 @@ func (d download) run(ctx context.Context, b *bed.Bed) (f figures, err error) {
 	if err != nil {
 		return f, err
 	}
-	w := change.When{Begin: testutil.Now()}
-	if err := testutil.Sleep(ctx, d.free); err != nil {
+	w := change.When{Begin: testbed.Now()}
+	if err := testbed.Sleep(ctx, d.free); err != nil {
 		return f, err
 	}
 	before, err := bulk(pair.A)
 	if err != nil {
 		return f, err
 	}
-	w.At = testutil.Now()
+	w.At = testbed.Now()
 	if err := limiter.begin(rx.Process.Pid); err != nil {
 		return f, err
 	}
-	w.Done = testutil.Now()
+	w.Done = testbed.Now()
 	tcp, err := watch(ctx, pair.A, w.Steady(), w.Done.Add(d.limited))
 	if err != nil {
 		return f, err
 	}
-	w.End = testutil.Now()
+	w.End = testbed.Now()
 	packets, err := c.Stop()
 	if err != nil {
 		return f, err
@@ -162,7 +162,7 @@ type limiter struct {
 }
 
 // prepare does all the work that is possible before the limit begins.
-func (d download) prepare(ctx context.Context, b *bed.Bed, n *testutil.NetNS) (l limiter, err error) {
+func (d download) prepare(ctx context.Context, b *bed.Bed, n *testbed.NetNS) (l limiter, err error) {
 	switch d.limiter {
 	case "netnice":
 		if err := b.Down(ctx); err != nil { // it was in another namespace
@@ -182,7 +182,7 @@ func (d download) prepare(ctx context.Context, b *bed.Bed, n *testutil.NetNS) (l
 		}
 		l.begin = func(pid int) error { return b.LimitDownPID(ctx, pid, limit) }
 	case "ifb":
-		l.begin = func(int) error { return testutil.ShapeIngressHTB(n, limit) }
+		l.begin = func(int) error { return testbed.ShapeIngressHTB(n, limit) }
 	case "police":
 		p, err := police.New()
 		if err != nil {
@@ -197,7 +197,7 @@ func (d download) prepare(ctx context.Context, b *bed.Bed, n *testutil.NetNS) (l
 }
 
 // start starts the download and returns its receiver.
-func (d download) start(ctx context.Context, b *bed.Bed, pair *testutil.Pair, cgroup string) (*exec.Cmd, error) {
+func (d download) start(ctx context.Context, b *bed.Bed, pair *testbed.Pair, cgroup string) (*exec.Cmd, error) {
 	if d.program == "curl" {
 		url, err := b.FileServer(ctx, pair.A, pair.A4, fileSize)
 		if err != nil {

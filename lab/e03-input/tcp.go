@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // conn holds the sender's view of a TCP connection.
@@ -20,7 +20,7 @@ type conn struct {
 }
 
 // bulk returns the connection of a namespace that has sent most.
-func bulk(n *testutil.NetNS) (most conn, err error) {
+func bulk(n *testbed.NetNS) (most conn, err error) {
 	err = n.Do(func() error {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} { // iperf3's sockets have the latter
 			all, err := netlink.SocketDiagTCPInfo(family)
@@ -49,23 +49,23 @@ type watched struct {
 }
 
 // watch measures the connection from one instant to another.
-func watch(ctx context.Context, n *testutil.NetNS, from, to testutil.Instant) (w watched, err error) {
-	if err := testutil.Sleep(ctx, from.Sub(testutil.Now())); err != nil {
+func watch(ctx context.Context, n *testbed.NetNS, from, to testbed.Instant) (w watched, err error) {
+	if err := testbed.Sleep(ctx, from.Sub(testbed.Now())); err != nil {
 		return w, err
 	}
-	begin := testutil.Now()
+	begin := testbed.Now()
 	first, err := bulk(n)
-	for now := begin; err == nil && now < to; now = testutil.Now() {
+	for now := begin; err == nil && now < to; now = testbed.Now() {
 		if w.last, err = bulk(n); err != nil {
 			break
 		}
 		w.trips = append(w.trips, w.last.RTT.Seconds()*1e3)
-		err = testutil.Sleep(ctx, 20*time.Millisecond)
+		err = testbed.Sleep(ctx, 20*time.Millisecond)
 	}
 	if err != nil {
 		return w, err
 	}
-	end := testutil.Now()
+	end := testbed.Now()
 	if w.last, err = bulk(n); err != nil {
 		return w, err
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
@@ -65,9 +65,9 @@ telnet stream tcp nowait root /bin/cat cat @32Kbyte/sec
 	if err != nil {
 		return err
 	}
-	begin := testutil.Now()
+	begin := testbed.Now()
 	for i := range sessions {
-		if err := testutil.Sleep(ctx, begin.Add(time.Duration(i)*apart).Sub(testutil.Now())); err != nil {
+		if err := testbed.Sleep(ctx, begin.Add(time.Duration(i)*apart).Sub(testbed.Now())); err != nil {
 			return err
 		}
 		_, err := b.Start(pair.B, "curl", "-sS", "-o", "/dev/null", "--max-time", fmt.Sprint(length.Seconds()), fmt.Sprintf("ftp://%s/%s", pair.A4, ftp.Path))
@@ -76,7 +76,7 @@ telnet stream tcp nowait root /bin/cat cat @32Kbyte/sec
 		}
 	}
 	end := begin.Add(length + (sessions-1)*apart)
-	if err := testutil.Sleep(ctx, end.Sub(testutil.Now())+time.Second); err != nil {
+	if err := testbed.Sleep(ctx, end.Sub(testbed.Now())+time.Second); err != nil {
 		return err
 	}
 	packets, err := c.Stop()
@@ -106,7 +106,7 @@ telnet stream tcp nowait root /bin/cat cat @32Kbyte/sec
 	return b.Write(f)
 }
 
-func look(packets []capture.Packet, ports []uint16, running []int, from testutil.Instant, length time.Duration) (p phase) {
+func look(packets []capture.Packet, ports []uint16, running []int, from testbed.Instant, length time.Duration) (p phase) {
 	p.Sessions, p.SettleMS = running, -1
 	want := 1 / float64(len(running))
 	const settled, tolerance = time.Second, 0.1

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
@@ -77,7 +77,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 
 func connection(ctx context.Context, b *bed.Bed, name string, rate uint64, length time.Duration) (f figures, err error) {
 	// HTB has a deep queue, like a card with its ring; TBF would drop at 50 ms.
-	pair, err := b.ShapedPair(testutil.ShapeHTB, link)
+	pair, err := b.ShapedPair(testbed.ShapeHTB, link)
 	if err != nil {
 		return f, err
 	}
@@ -85,15 +85,15 @@ func connection(ctx context.Context, b *bed.Bed, name string, rate uint64, lengt
 	if err != nil {
 		return f, err
 	}
-	fd, err := bed.Dial(pair.A, netip.AddrPortFrom(pair.B4, testutil.DefaultPort), rate)
+	fd, err := bed.Dial(pair.A, netip.AddrPortFrom(pair.B4, testbed.DefaultPort), rate)
 	if err != nil {
 		return f, err
 	}
 	go bed.Fill(fd)
-	begin := testutil.Now().Add(time.Second) // after its start
+	begin := testbed.Now().Add(time.Second) // after its start
 	var trips []int64
-	for testutil.Now() < begin.Add(length) {
-		if err := testutil.Sleep(ctx, 10*time.Millisecond); err != nil {
+	for testbed.Now() < begin.Add(length) {
+		if err := testbed.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return f, err
 		}
 		trip, err := bed.RTT(fd)
@@ -106,7 +106,7 @@ func connection(ctx context.Context, b *bed.Bed, name string, rate uint64, lengt
 	if err != nil {
 		return f, err
 	}
-	f.Name, f.RTT = name, testutil.Percentile(trips, 50)
+	f.Name, f.RTT = name, testbed.Percentile(trips, 50)
 	f.Series = capture.Rates(packets, begin, begin.Add(length), step, nil)
 	f.Rates = stat.Of(f.Series)
 	f.Variation = f.Rates.SD / f.Rates.Mean
@@ -116,6 +116,6 @@ func connection(ctx context.Context, b *bed.Bed, name string, rate uint64, lengt
 			between = append(between, packets[i].T.Sub(packets[i-1].T).Microseconds())
 		}
 	}
-	f.Gaps = gaps{testutil.Percentile(between, 50), testutil.Percentile(between, 99), testutil.Percentile(between, 100)}
+	f.Gaps = gaps{testbed.Percentile(between, 50), testbed.Percentile(between, 99), testbed.Percentile(between, 100)}
 	return f, bed.Reset(fd)
 }

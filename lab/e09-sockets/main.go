@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
@@ -48,7 +48,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	}
 	var ports []uint16
 	for range sockets {
-		fd, err := bed.Dial(pair.A, netip.AddrPortFrom(pair.B4, testutil.DefaultPort), limit)
+		fd, err := bed.Dial(pair.A, netip.AddrPortFrom(pair.B4, testbed.DefaultPort), limit)
 		if err != nil {
 			return err
 		}
@@ -60,8 +60,8 @@ func run(ctx context.Context, b *bed.Bed) error {
 		ports = append(ports, port)
 		go bed.Fill(fd)
 	}
-	begin := testutil.Now().Add(time.Second)
-	if err := testutil.Sleep(ctx, length+time.Second); err != nil {
+	begin := testbed.Now().Add(time.Second)
+	if err := testbed.Sleep(ctx, length+time.Second); err != nil {
 		return err
 	}
 	packets, err := c.Stop()
@@ -71,7 +71,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	all := flows.Of(packets, ports, begin, begin.Add(length))
 	f := compute(packets, all)
 	b.Printf("%d sockets of 3 KB/s: each %.4f..%.4f of its limit, sum %.4f, Jain %.5f\nsum per second %.1f..%.1f KB/s, from the 7th second on %.1f..%.1f; a packet is %d bytes\n",
-		sockets, testutil.Percentile(f.Sockets, 0), testutil.Percentile(f.Sockets, 100), f.SumRatio, f.Jain,
+		sockets, testbed.Percentile(f.Sockets, 0), testbed.Percentile(f.Sockets, 100), f.SumRatio, f.Jain,
 		f.Sum.Min/1e3, f.Sum.Max/1e3, f.Steady.Min/1e3, f.Steady.Max/1e3, f.Packet)
 	b.Printf("paper: each approximately right and bursty, the sum very bursty (a figure without numbers)\n")
 	if err := draw(b, all); err != nil {
@@ -85,7 +85,7 @@ func compute(packets []capture.Packet, all flows.Flows) figures {
 	for _, mean := range all.Means() {
 		f.Sockets = append(f.Sockets, mean/limit)
 	}
-	f.Jain = testutil.Jain(f.Sockets)
+	f.Jain = testbed.Jain(f.Sockets)
 	f.SumRatio = f.Sum.Mean / (limit * sockets)
 	for _, p := range packets {
 		f.Packet = max(f.Packet, p.Bytes)

@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/flows"
@@ -66,8 +66,8 @@ func traffic(ctx context.Context, b *bed.Bed, on string, length time.Duration) (
 	if err != nil {
 		return f, err
 	}
-	cfg := testutil.SenderConfig{
-		To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String(), Connections: connections, UID: uid,
+	cfg := testbed.SenderConfig{
+		To: netip.AddrPortFrom(pair.B4, testbed.DefaultPort).String(), Connections: connections, UID: uid,
 	}
 	tx, err := b.Sender(pair.A, cfg)
 	if err != nil {
@@ -86,7 +86,7 @@ func traffic(ctx context.Context, b *bed.Bed, on string, length time.Duration) (
 		return f, err
 	}
 	begin = begin.Add(time.Second)
-	if err := testutil.Sleep(ctx, length+time.Second); err != nil {
+	if err := testbed.Sleep(ctx, length+time.Second); err != nil {
 		return f, err
 	}
 	packets, err := c.Stop()
@@ -105,7 +105,7 @@ func traffic(ctx context.Context, b *bed.Bed, on string, length time.Duration) (
 }
 
 func compute(on string, conns flows.Flows) figures {
-	f := figures{On: on, Series: conns.Each, Sum: stat.Of(conns.Sum), Steady: stat.Of(conns.Sum[4:]), Jain: testutil.Jain(conns.Means())}
+	f := figures{On: on, Series: conns.Each, Sum: stat.Of(conns.Sum), Steady: stat.Of(conns.Sum[4:]), Jain: testbed.Jain(conns.Means())}
 	f.Ratio = f.Sum.Mean / limit
 	return f
 }

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
@@ -106,7 +106,7 @@ func together(ctx context.Context, b *bed.Bed, senders int, length time.Duration
 }
 
 func measure(ctx context.Context, b *bed.Bed, t total, senders int, length time.Duration) (f figures, err error) {
-	pair, err := testutil.NewDistantPair(relay.Config{
+	pair, err := testbed.NewDistantPair(relay.Config{
 		AtoB: relay.Path{Rate: up, Buffer: up, Delay: distance},
 		BtoA: relay.Path{Rate: down, Buffer: down, Delay: distance},
 	})
@@ -114,7 +114,7 @@ func measure(ctx context.Context, b *bed.Bed, t total, senders int, length time.
 		return f, err
 	}
 	b.Defer(pair.Close)
-	_, err = b.Receiver(pair.B, testutil.ReceiverConfig{Ports: []testutil.Port{{Number: testutil.DefaultPort}, echo.Port()}})
+	_, err = b.Receiver(pair.B, testbed.ReceiverConfig{Ports: []testbed.Port{{Number: testbed.DefaultPort}, echo.Port()}})
 	if err != nil {
 		return f, err
 	}
@@ -126,8 +126,8 @@ func measure(ctx context.Context, b *bed.Bed, t total, senders int, length time.
 	if err != nil {
 		return f, err
 	}
-	begin := testutil.Now().Add(settle)
-	if err := testutil.Sleep(ctx, settle); err != nil {
+	begin := testbed.Now().Add(settle)
+	if err := testbed.Sleep(ctx, settle); err != nil {
 		return f, errors.Join(err, stop())
 	}
 	trips, err := echo.Measure(ctx, b, pair.A, pair.B4, pause, length)
@@ -140,7 +140,7 @@ func measure(ctx context.Context, b *bed.Bed, t total, senders int, length time.
 		return f, err
 	}
 	f.Arrived = stat.Of(capture.Rates(packets, begin, begin.Add(length), time.Second, func(p capture.Packet) bool {
-		return p.To == testutil.DefaultPort
+		return p.To == testbed.DefaultPort
 	}))
 	f.Above = t.bytesPerSec > 0 && f.Arrived.Mean > 1.2*float64(t.bytesPerSec)
 	uplink, _, err := pair.Relay.Counters()
@@ -149,7 +149,7 @@ func measure(ctx context.Context, b *bed.Bed, t total, senders int, length time.
 }
 
 // send starts the senders and returns a function that ends them.
-func send(ctx context.Context, b *bed.Bed, pair *testutil.Pair, t total, senders int) (stop func() error, err error) {
+func send(ctx context.Context, b *bed.Bed, pair *testbed.Pair, t total, senders int) (stop func() error, err error) {
 	var ends []func() error
 	stop = func() error {
 		var errs []error
@@ -168,10 +168,10 @@ func send(ctx context.Context, b *bed.Bed, pair *testutil.Pair, t total, senders
 			return nil, err
 		}
 	}
-	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort)
+	to := netip.AddrPortFrom(pair.B4, testbed.DefaultPort)
 	for range senders {
 		if t.uid != 0 {
-			tx, err := b.Sender(pair.A, testutil.SenderConfig{To: to.String(), UID: t.uid})
+			tx, err := b.Sender(pair.A, testbed.SenderConfig{To: to.String(), UID: t.uid})
 			if err != nil {
 				return nil, err
 			}

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 )
 
@@ -31,7 +31,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err != nil {
 		return err
 	}
-	rx, err := b.Receiver(pair.B, testutil.ReceiverConfig{Interval: 20 * time.Millisecond})
+	rx, err := b.Receiver(pair.B, testbed.ReceiverConfig{Interval: 20 * time.Millisecond})
 	if err != nil {
 		return err
 	}
@@ -42,14 +42,14 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err := b.IPerfServer(ctx, pair.B); err != nil {
 		return err
 	}
-	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String()
+	to := netip.AddrPortFrom(pair.B4, testbed.DefaultPort).String()
 	change, err := b.Switcher(ctx)
 	if err != nil {
 		return err
 	}
 	programs := []program{
 		{Name: "nsend", Paper: [2]float64{7049000, 2736000}, once: func() (float64, error) {
-			return b.Bulk(ctx, pair.A, rx, testutil.SenderConfig{To: to}, time.Second)
+			return b.Bulk(ctx, pair.A, rx, testbed.SenderConfig{To: to}, time.Second)
 		}},
 		{Name: "slurp", Paper: [2]float64{6704000, 3970000}, once: func() (float64, error) {
 			return bed.Curl(ctx, pair.A, url)

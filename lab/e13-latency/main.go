@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/echo"
@@ -82,17 +82,17 @@ func trips(ctx context.Context, b *bed.Bed, length time.Duration, bulk, cut bool
 	if err != nil {
 		return nil, err
 	}
-	if err := testutil.ShapeHTB(pair.A, link); err != nil {
+	if err := testbed.ShapeHTB(pair.A, link); err != nil {
 		return nil, err
 	}
-	_, err = b.Receiver(pair.B, testutil.ReceiverConfig{Ports: []testutil.Port{
-		{Number: testutil.DefaultPort}, echo.Port(),
+	_, err = b.Receiver(pair.B, testbed.ReceiverConfig{Ports: []testbed.Port{
+		{Number: testbed.DefaultPort}, echo.Port(),
 	}})
 	if err != nil {
 		return nil, err
 	}
 	if bulk {
-		tx, err := b.Sender(pair.A, testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String()})
+		tx, err := b.Sender(pair.A, testbed.SenderConfig{To: netip.AddrPortFrom(pair.B4, testbed.DefaultPort).String()})
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func trips(ctx context.Context, b *bed.Bed, length time.Duration, bulk, cut bool
 			return nil, err
 		}
 		defer tx.Close()
-		if err := testutil.Sleep(ctx, time.Second); err != nil {
+		if err := testbed.Sleep(ctx, time.Second); err != nil {
 			return nil, err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
@@ -44,7 +44,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err != nil {
 		return err
 	}
-	if _, err := b.Receiver(pair.B, testutil.ReceiverConfig{}); err != nil {
+	if _, err := b.Receiver(pair.B, testbed.ReceiverConfig{}); err != nil {
 		return err
 	}
 	var f figures
@@ -77,9 +77,9 @@ func run(ctx context.Context, b *bed.Bed) error {
 	return b.Write(f)
 }
 
-func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, period, slice, length time.Duration) (p pattern, err error) {
+func look(ctx context.Context, b *bed.Bed, pair *testbed.Pair, period, slice, length time.Duration) (p pattern, err error) {
 	p = pattern{Period: period, Slice: slice, Bursts: map[int]int{}}
-	tx, err := testutil.StartSender(pair.A, testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String(), Congestion: "cubic"})
+	tx, err := testbed.StartSender(pair.A, testbed.SenderConfig{To: netip.AddrPortFrom(pair.B4, testbed.DefaultPort).String(), Congestion: "cubic"})
 	if err != nil {
 		return p, err
 	}
@@ -90,25 +90,25 @@ func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, period, slice, l
 	if _, err := tx.Start(); err != nil {
 		return p, err
 	}
-	if err := testutil.Sleep(ctx, begun); err != nil {
+	if err := testbed.Sleep(ctx, begun); err != nil {
 		return p, err
 	}
 	c, err := capture.Start(pair.B)
 	if err != nil {
 		return p, err
 	}
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return p, err
 	}
 	packets, err := c.Stop()
 	if err != nil {
 		return p, err
 	}
-	var last testutil.Instant
-	var begins []testutil.Instant
+	var last testbed.Instant
+	var begins []testbed.Instant
 	count, bytes := 0, 0
 	for _, q := range packets {
-		if q.To != testutil.DefaultPort || q.Bytes < large {
+		if q.To != testbed.DefaultPort || q.Bytes < large {
 			continue
 		}
 		p.packets = append(p.packets, q)

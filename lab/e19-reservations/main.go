@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
@@ -20,7 +20,7 @@ func main() { bed.Main("e19-reservations", run) }
 
 const (
 	line      = 1_250_000 // bytes/s
-	firstPort = testutil.DefaultPort
+	firstPort = testbed.DefaultPort
 	settled   = time.Second
 )
 
@@ -54,18 +54,18 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err != nil {
 		return err
 	}
-	cfg := testutil.ReceiverConfig{}
+	cfg := testbed.ReceiverConfig{}
 	var ports []uint16
 	for i := range reservations {
 		ports = append(ports, firstPort+uint16(i))
-		cfg.Ports = append(cfg.Ports, testutil.Port{Number: ports[i]})
+		cfg.Ports = append(cfg.Ports, testbed.Port{Number: ports[i]})
 	}
 	if _, err := b.Receiver(pair.B, cfg); err != nil {
 		return err
 	}
-	var senders []*testutil.Sender
+	var senders []*testbed.Sender
 	for i, r := range reservations {
-		tx, err := b.Sender(pair.A, testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, ports[i]).String(), Congestion: "cubic"})
+		tx, err := b.Sender(pair.A, testbed.SenderConfig{To: netip.AddrPortFrom(pair.B4, ports[i]).String(), Congestion: "cubic"})
 		if err != nil {
 			return err
 		}
@@ -78,9 +78,9 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err != nil {
 		return err
 	}
-	begin := testutil.Now()
+	begin := testbed.Now()
 	for i, tx := range senders {
-		if err := testutil.Sleep(ctx, begin.Add(time.Duration(i)*apart).Sub(testutil.Now())); err != nil {
+		if err := testbed.Sleep(ctx, begin.Add(time.Duration(i)*apart).Sub(testbed.Now())); err != nil {
 			return err
 		}
 		if _, err := tx.Start(); err != nil {
@@ -88,7 +88,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 		}
 	}
 	end := begin.Add(time.Duration(len(senders)) * apart)
-	if err := testutil.Sleep(ctx, end.Sub(testutil.Now())); err != nil {
+	if err := testbed.Sleep(ctx, end.Sub(testbed.Now())); err != nil {
 		return err
 	}
 	packets, err := c.Stop()
@@ -132,10 +132,10 @@ func run(ctx context.Context, b *bed.Bed) error {
 }
 
 // together has four connections with the same reservation begin at the same moment.
-func together(ctx context.Context, b *bed.Bed, pair *testutil.Pair, port uint16) (queue stat.Spread, err error) {
-	var senders []*testutil.Sender
+func together(ctx context.Context, b *bed.Bed, pair *testbed.Pair, port uint16) (queue stat.Spread, err error) {
+	var senders []*testbed.Sender
 	for range 4 {
-		tx, err := b.Sender(pair.A, testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, port).String(), Congestion: "cubic"})
+		tx, err := b.Sender(pair.A, testbed.SenderConfig{To: netip.AddrPortFrom(pair.B4, port).String(), Congestion: "cubic"})
 		if err != nil {
 			return queue, err
 		}
@@ -149,14 +149,14 @@ func together(ctx context.Context, b *bed.Bed, pair *testutil.Pair, port uint16)
 			return queue, err
 		}
 	}
-	if err := testutil.Sleep(ctx, settled); err != nil {
+	if err := testbed.Sleep(ctx, settled); err != nil {
 		return queue, err
 	}
 	c, err := capture.Start(pair.B)
 	if err != nil {
 		return queue, err
 	}
-	if err := testutil.Sleep(ctx, b.Length(8*time.Second, 2*time.Second)); err != nil {
+	if err := testbed.Sleep(ctx, b.Length(8*time.Second, 2*time.Second)); err != nil {
 		return queue, err
 	}
 	packets, err := c.Stop()
@@ -165,7 +165,7 @@ func together(ctx context.Context, b *bed.Bed, pair *testutil.Pair, port uint16)
 	}
 	var bytes float64
 	var each []float64
-	var last testutil.Instant
+	var last testbed.Instant
 	for _, p := range packets {
 		if p.To != port {
 			continue
@@ -176,7 +176,7 @@ func together(ctx context.Context, b *bed.Bed, pair *testutil.Pair, port uint16)
 	return stat.Of(each), nil
 }
 
-func flowsOf(packets []capture.Packet, ports []uint16, from, to testutil.Instant) [][]float64 {
+func flowsOf(packets []capture.Packet, ports []uint16, from, to testbed.Instant) [][]float64 {
 	var list [][]float64
 	for _, port := range ports {
 		list = append(list, capture.Rates(packets, from, to, time.Second, func(q capture.Packet) bool { return q.To == port }))

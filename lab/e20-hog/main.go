@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/load"
@@ -46,7 +46,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err := load.Pin(hog.PID(), processor); err != nil {
 		return err
 	}
-	tx := load.Calculating{To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort), Write: 2048, PerByte: load.PerByte}
+	tx := load.Calculating{To: netip.AddrPortFrom(pair.B4, testbed.DefaultPort), Write: 2048, PerByte: load.PerByte}
 	var rows []row
 	b.Printf("%6s  %10s %8s %10s\n", "hog %", "MB/s", "CPU %", "of whole")
 	curve := chart.Curve{Name: "sent"}

@@ -9,7 +9,7 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/load"
@@ -47,7 +47,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 		curve := chart.Curve{Name: "writes of " + map[int]string{2048: "2 KB", 64 << 10: "64 KB"}[size]}
 		for _, limit := range limits {
 			r := row{MbitPerSec: limit, Write: size}
-			config := testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String(), WriteSize: size}
+			config := testbed.SenderConfig{To: netip.AddrPortFrom(pair.B4, testbed.DefaultPort).String(), WriteSize: size}
 			r.Sent, err = load.Send(ctx, pair.A, rx, config, b.Length(3*time.Second, time.Second), func(pid int) error {
 				return b.LimitPID(ctx, pid, uint64(limit*1e6/8))
 			})

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/load"
@@ -30,7 +30,7 @@ const (
 	hogs, nice = 4, -10
 	write      = 2048
 	receiving  = 70 // per cent of a processor
-	firstPort  = testutil.DefaultPort
+	firstPort  = testbed.DefaultPort
 )
 
 // headers are the IP bytes for a byte of payload, at an MSS of 1448.
@@ -100,14 +100,14 @@ func run(ctx context.Context, b *bed.Bed) error {
 	return b.Write(append(rows, of...))
 }
 
-func ports() (list []testutil.Port) {
+func ports() (list []testbed.Port) {
 	for i := range aims {
-		list = append(list, testutil.Port{Number: uint16(firstPort + i)})
+		list = append(list, testbed.Port{Number: uint16(firstPort + i)})
 	}
 	return list
 }
 
-func measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair, rx *testutil.Receiver, phase string, beside int, auto bool) (rows []row, err error) {
+func measure(ctx context.Context, b *bed.Bed, pair *testbed.Pair, rx *testbed.Receiver, phase string, beside int, auto bool) (rows []row, err error) {
 	for range beside {
 		hog, err := load.StartHere(load.Spin, 1, nice)
 		if err != nil {
@@ -115,10 +115,10 @@ func measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair, rx *testutil.
 		}
 		defer func() { _ = hog.Close() }()
 	}
-	var senders []*testutil.Sender
+	var senders []*testbed.Sender
 	for i, aim := range aims {
 		port := uint16(firstPort + i)
-		tx, err := testutil.StartSender(pair.A, testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, port).String(), WriteSize: write})
+		tx, err := testbed.StartSender(pair.A, testbed.SenderConfig{To: netip.AddrPortFrom(pair.B4, port).String(), WriteSize: write})
 		if err != nil {
 			return nil, err
 		}
@@ -135,22 +135,22 @@ func measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair, rx *testutil.
 			return nil, err
 		}
 	}
-	if err := testutil.Sleep(ctx, b.Length(8*time.Second, 4*time.Second)); err != nil {
+	if err := testbed.Sleep(ctx, b.Length(8*time.Second, 4*time.Second)); err != nil {
 		return nil, err
 	}
 	d := b.Length(10*time.Second, 3*time.Second)
-	from := testutil.Now()
+	from := testbed.Now()
 	used := make([]float64, len(aims))
 	for i, tx := range senders {
 		used[i] = load.Threads(tx.PID())
 	}
-	if err := testutil.Sleep(ctx, d); err != nil {
+	if err := testbed.Sleep(ctx, d); err != nil {
 		return nil, err
 	}
 	for i, aim := range aims {
 		port := uint16(firstPort + i)
 		now := load.Threads(senders[i].PID())
-		r := row{Phase: phase, Aim: aim, Least: math.Inf(1), Used: (now - used[i]) / testutil.Now().Sub(from).Seconds() * 100}
+		r := row{Phase: phase, Aim: aim, Least: math.Inf(1), Used: (now - used[i]) / testbed.Now().Sub(from).Seconds() * 100}
 		for at := from; at.Add(time.Second).Sub(from) <= d; at = at.Add(time.Second) {
 			second := rx.Goodput(port, at, at.Add(time.Second)) * headers * 8 / 1e6
 			r.seconds = append(r.seconds, second)
@@ -164,7 +164,7 @@ func measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair, rx *testutil.
 }
 
 // reserved records the reservations of the senders.
-func reserved(ctx context.Context, b *bed.Bed, senders []*testutil.Sender, rows []row) error {
+func reserved(ctx context.Context, b *bed.Bed, senders []*testbed.Sender, rows []row) error {
 	text, err := b.Netnice(ctx, "power", "--json")
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/load"
 )
@@ -42,7 +42,7 @@ func asPrinted(ctx context.Context, b *bed.Bed) (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	rx, err := b.Receiver(pair.B, testutil.ReceiverConfig{Ports: ports(), Interval: 20 * time.Millisecond})
+	rx, err := b.Receiver(pair.B, testbed.ReceiverConfig{Ports: ports(), Interval: 20 * time.Millisecond})
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func asPrinted(ctx context.Context, b *bed.Bed) (rows []row, err error) {
 	return rows, err
 }
 
-func printedRun(ctx context.Context, b *bed.Bed, pair *testutil.Pair, rx *testutil.Receiver, phase string) (rows []row, err error) {
+func printedRun(ctx context.Context, b *bed.Bed, pair *testbed.Pair, rx *testbed.Receiver, phase string) (rows []row, err error) {
 	pids := make([]int, len(table))
 	for i, p := range table {
 		to := netip.AddrPortFrom(pair.B4, uint16(firstPort+i))
@@ -89,20 +89,20 @@ func printedRun(ctx context.Context, b *bed.Bed, pair *testutil.Pair, rx *testut
 		}
 		defer func() { _ = hog.Close() }()
 	}
-	if err := testutil.Sleep(ctx, b.Length(2*time.Second, time.Second)); err != nil {
+	if err := testbed.Sleep(ctx, b.Length(2*time.Second, time.Second)); err != nil {
 		return nil, err
 	}
 	const each = time.Second / 2
 	d := b.Length(4*time.Second, 2*time.Second)
-	from := testutil.Now()
+	from := testbed.Now()
 	used := make([]float64, len(pids))
 	for i, pid := range pids {
 		used[i] = load.Threads(pid)
 	}
-	if err := testutil.Sleep(ctx, d); err != nil {
+	if err := testbed.Sleep(ctx, d); err != nil {
 		return nil, err
 	}
-	span := testutil.Now().Sub(from).Seconds()
+	span := testbed.Now().Sub(from).Seconds()
 	for i, p := range table {
 		r := row{Phase: phase, Aim: p.aim, Least: math.Inf(1), Reserved: p.cpuPercent, Used: (load.Threads(pids[i]) - used[i]) / span * 100}
 		halves := 0

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/load"
@@ -40,12 +40,12 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err := b.Inhabit(pair.A); err != nil {
 		return err
 	}
-	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort)
+	to := netip.AddrPortFrom(pair.B4, testbed.DefaultPort)
 	var rows []row
 	b.Printf("%-8s %6s %5s  %10s %8s %12s\n", "line", "write", "n", "MB/s", "CPU %", "of n = 100")
 	for _, line := range []string{"", "50mbit"} {
 		if line != "" {
-			if _, err := b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", line); err != nil {
+			if _, err := b.NetniceIn(ctx, pair.A, "link", testbed.Device, "--up", line); err != nil {
 				return err
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
@@ -60,7 +60,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err := b.Inhabit(pair.A); err != nil {
 		return err
 	}
-	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort)
+	to := netip.AddrPortFrom(pair.B4, testbed.DefaultPort)
 	var rows []row
 	b.Printf("%-8s %6s %5s %8s %10s  %10s  %-32s %12s\n", "line", "write", "n", "MB/s", "packets", "< 100 us", "gaps of 1, 2, 3 ... slots", "time in them")
 	for _, c := range []struct {
@@ -69,7 +69,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 		each  time.Duration
 	}{{"", 1024, load.PerByte}, {"", 2048, load.PerByte}, {"100mbit", 2048, 0}} {
 		if c.line != "" {
-			if _, err := b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", c.line); err != nil {
+			if _, err := b.NetniceIn(ctx, pair.A, "link", testbed.Device, "--up", c.line); err != nil {
 				return err
 			}
 		}
@@ -99,14 +99,14 @@ func run(ctx context.Context, b *bed.Bed) error {
 }
 
 // look starts a sender, gives it its slots, and captures the arriving packets.
-func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, to netip.AddrPort, n, write int, each time.Duration) (r row, err error) {
+func look(ctx context.Context, b *bed.Bed, pair *testbed.Pair, to netip.AddrPort, n, write int, each time.Duration) (r row, err error) {
 	length := b.Length(10*time.Second, 3*time.Second)
 	packets, err := load.Calculating{To: to, Write: write, PerByte: each}.Arrivals(ctx, b, pair, n, length)
 	if err != nil {
 		return r, err
 	}
 	r = row{Write: write, N: n, Slots: map[int]float64{}}
-	var last testutil.Instant
+	var last testbed.Instant
 	bytes, soon, late := 0, 0, 0
 	for _, p := range packets {
 		if r.Packets++; last != 0 {

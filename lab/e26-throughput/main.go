@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/lab/internal/bed"
 )
 
@@ -18,7 +18,7 @@ type link struct {
 	Name   string         `json:"link"`
 	Result bed.Comparison `json:"ours"`
 	rate   string
-	pair   func() (*testutil.Pair, error)
+	pair   func() (*testbed.Pair, error)
 }
 
 func run(ctx context.Context, b *bed.Bed) error {
@@ -27,10 +27,10 @@ func run(ctx context.Context, b *bed.Bed) error {
 		rounds = 1
 	}
 	links := []link{
-		{Name: "a line of 100 Mbit/s", rate: "99mbit", pair: func() (*testutil.Pair, error) {
+		{Name: "a line of 100 Mbit/s", rate: "99mbit", pair: func() (*testbed.Pair, error) {
 			path := relay.RoundTrip(2 * time.Millisecond)
 			path.AtoB.Rate = 12_500_000
-			p, err := testutil.NewDistantPair(path)
+			p, err := testbed.NewDistantPair(path)
 			if err == nil {
 				b.Defer(p.Close)
 			}
@@ -44,7 +44,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 		if err != nil {
 			return err
 		}
-		rx, err := b.Receiver(pair.B, testutil.ReceiverConfig{Interval: 20 * time.Millisecond})
+		rx, err := b.Receiver(pair.B, testbed.ReceiverConfig{Interval: 20 * time.Millisecond})
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 			if err := b.Up(ctx); err != nil {
 				return err
 			}
-			_, err := b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", l.rate)
+			_, err := b.NetniceIn(ctx, pair.A, "link", testbed.Device, "--up", l.rate)
 			return err
 		}
 		once := func() (float64, error) { return send(ctx, b, pair, rx, on, length) }
@@ -75,8 +75,8 @@ func run(ctx context.Context, b *bed.Bed) error {
 }
 
 // send returns the rate of one connection, bytes/s of payload. Half of the link is reserved if the link is limited.
-func send(ctx context.Context, b *bed.Bed, pair *testutil.Pair, rx *testutil.Receiver, reserve bool, length time.Duration) (float64, error) {
-	tx, err := testutil.StartSender(pair.A, testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String(), Congestion: "cubic"})
+func send(ctx context.Context, b *bed.Bed, pair *testbed.Pair, rx *testbed.Receiver, reserve bool, length time.Duration) (float64, error) {
+	tx, err := testbed.StartSender(pair.A, testbed.SenderConfig{To: netip.AddrPortFrom(pair.B4, testbed.DefaultPort).String(), Congestion: "cubic"})
 	if err != nil {
 		return 0, err
 	}
@@ -90,11 +90,11 @@ func send(ctx context.Context, b *bed.Bed, pair *testutil.Pair, rx *testutil.Rec
 	if err != nil {
 		return 0, err
 	}
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return 0, err
 	}
-	end := testutil.Now()
-	if err := testutil.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
+	end := testbed.Now()
+	if err := testbed.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
 		return 0, err
 	}
 	_, err = tx.Stop()

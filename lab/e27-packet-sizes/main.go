@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
@@ -75,7 +75,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err := capture.Segment(pair.A); err != nil {
 		return err
 	}
-	if err := testutil.ShapeBucket(pair.A, line, bucket, queue); err != nil {
+	if err := testbed.ShapeBucket(pair.A, line, bucket, queue); err != nil {
 		return err
 	}
 	rows := make([]row, 0, 5)
@@ -87,11 +87,11 @@ func run(ctx context.Context, b *bed.Bed) error {
 		{false, 2048, slower, 100},
 	} {
 		if !s.line {
-			if err := testutil.Unshape(pair.A); err != nil {
+			if err := testbed.Unshape(pair.A); err != nil {
 				return err
 			}
 		}
-		sender := load.Calculating{To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort), Write: s.write, PerByte: s.perByte}
+		sender := load.Calculating{To: netip.AddrPortFrom(pair.B4, testbed.DefaultPort), Write: s.write, PerByte: s.perByte}
 		packets, err := sender.Arrivals(ctx, b, pair, s.n, b.Length(8*time.Second, 2*time.Second))
 		if err != nil {
 			return err

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/echo"
@@ -109,7 +109,7 @@ func modems(ctx context.Context, b *bed.Bed, length time.Duration, list ...modem
 }
 
 func measureModem(ctx context.Context, b *bed.Bed, m modem, s state, length time.Duration) (f figures, err error) {
-	pair, err := testutil.NewDistantPair(relay.Config{
+	pair, err := testbed.NewDistantPair(relay.Config{
 		AtoB: relay.Path{Rate: m.bytesPerSec, Buffer: modemBuffer, Delay: distance},
 		BtoA: relay.Path{Rate: down, Buffer: modemBuffer, Delay: distance},
 	})
@@ -122,7 +122,7 @@ func measureModem(ctx context.Context, b *bed.Bed, m modem, s state, length time
 		f.Limit = m.bytesPerSec * 9 / 10
 	}
 	err = f.measure(ctx, b, pair, m.name, s, length, func() (end func() error, err error) {
-		tx, err := b.Sender(pair.A, testutil.SenderConfig{To: sink(pair), Connections: connections})
+		tx, err := b.Sender(pair.A, testbed.SenderConfig{To: sink(pair), Connections: connections})
 		if err != nil {
 			return nil, err
 		}
@@ -146,7 +146,7 @@ func measureLAN(ctx context.Context, b *bed.Bed, s state, length time.Duration) 
 	if err != nil {
 		return f, err
 	}
-	if err := testutil.ShapeHTB(pair.A, lan); err != nil {
+	if err := testbed.ShapeHTB(pair.A, lan); err != nil {
 		return f, err
 	}
 	f.PacketMS = fullPacket / float64(lan) * 1e3
@@ -167,14 +167,14 @@ func measureLAN(ctx context.Context, b *bed.Bed, s state, length time.Duration) 
 }
 
 // sink returns the destination of transfers.
-func sink(pair *testutil.Pair) string {
-	return netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String()
+func sink(pair *testbed.Pair) string {
+	return netip.AddrPortFrom(pair.B4, testbed.DefaultPort).String()
 }
 
 // measure starts a transfer, unless the line is to be idle, and measures echoes after a while. Then it ends the
 // transfer.
-func (f *figures) measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair, line string, s state, length time.Duration, start func() (end func() error, err error)) (err error) {
-	_, err = b.Receiver(pair.B, testutil.ReceiverConfig{Ports: []testutil.Port{{Number: testutil.DefaultPort}, echo.Port()}})
+func (f *figures) measure(ctx context.Context, b *bed.Bed, pair *testbed.Pair, line string, s state, length time.Duration, start func() (end func() error, err error)) (err error) {
+	_, err = b.Receiver(pair.B, testbed.ReceiverConfig{Ports: []testbed.Port{{Number: testbed.DefaultPort}, echo.Port()}})
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (f *figures) measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair, 
 			return err
 		}
 	}
-	if err := testutil.Sleep(ctx, settle); err != nil {
+	if err := testbed.Sleep(ctx, settle); err != nil {
 		return err
 	}
 	trips, err := echo.Measure(ctx, b, pair.A, pair.B4, pause, length)

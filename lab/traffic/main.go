@@ -22,12 +22,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 )
 
 func main() {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	o, err := parse(os.Args[1:])
 	if err != nil {
 		if !errors.Is(err, flag.ErrHelp) {
@@ -46,7 +46,7 @@ func main() {
 
 // options of the command line.
 type options struct {
-	sender    testutil.SenderConfig
+	sender    testbed.SenderConfig
 	processes int
 	ipv6      bool
 	duration  time.Duration

@@ -5,48 +5,48 @@ import (
 	"io"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 )
 
 // result holds the figures of a run. Rates are bytes per second.
 type result struct {
-	Seconds      float64                 `json:"seconds"`
-	Goodput      float64                 `json:"goodput_payload"`
-	IPRate       float64                 `json:"goodput_ip"`              // IP bytes, as netnice limits
-	LinkRate     float64                 `json:"goodput_link"`            // link bytes, as HTB limits
-	FirstSecond  float64                 `json:"first_second_ip"`         // since the start
-	AfterFirst   float64                 `json:"after_first_second_ip"`   // the rest
-	Windows      [2]float64              `json:"windows_of_one_s_ip"`     // least and most of all windows after the first second
-	PerPort      []float64               `json:"per_process_payload"`     // whole run
-	PerConn      []float64               `json:"per_connection_payload"`  // after the first second if there is more
-	Jain         float64                 `json:"jain"`                    // of PerConn
-	Retransmits  int                     `json:"retransmits"`             // segments
-	RTTMicros    [2]int64                `json:"rtt_us_p50_p95"`          // smoothed, of TCP_INFO
-	LatencyUS    [3]int64                `json:"latency_us_p50_p95_p100"` // for requests or short connections
-	Completed    int                     `json:"completed"`
-	SenderCPU    float64                 `json:"sender_cpu_seconds"`
-	ReceiverCPU  float64                 `json:"receiver_cpu_seconds"`
-	MachineCPU   testutil.MachineCPU     `json:"machine_cpu"`
-	CPUPerGB     float64                 `json:"process_cpu_seconds_per_gb"`
-	Reports      []testutil.SenderReport `json:"reports"`
-	Relay        []relay.Counters        `json:"relay,omitempty"` // from A to B and back
-	begin, end   testutil.Instant
-	rx           *testutil.Receiver
+	Seconds      float64                `json:"seconds"`
+	Goodput      float64                `json:"goodput_payload"`
+	IPRate       float64                `json:"goodput_ip"`              // IP bytes, as netnice limits
+	LinkRate     float64                `json:"goodput_link"`            // link bytes, as HTB limits
+	FirstSecond  float64                `json:"first_second_ip"`         // since the start
+	AfterFirst   float64                `json:"after_first_second_ip"`   // the rest
+	Windows      [2]float64             `json:"windows_of_one_s_ip"`     // least and most of all windows after the first second
+	PerPort      []float64              `json:"per_process_payload"`     // whole run
+	PerConn      []float64              `json:"per_connection_payload"`  // after the first second if there is more
+	Jain         float64                `json:"jain"`                    // of PerConn
+	Retransmits  int                    `json:"retransmits"`             // segments
+	RTTMicros    [2]int64               `json:"rtt_us_p50_p95"`          // smoothed, of TCP_INFO
+	LatencyUS    [3]int64               `json:"latency_us_p50_p95_p100"` // for requests or short connections
+	Completed    int                    `json:"completed"`
+	SenderCPU    float64                `json:"sender_cpu_seconds"`
+	ReceiverCPU  float64                `json:"receiver_cpu_seconds"`
+	MachineCPU   testbed.MachineCPU     `json:"machine_cpu"`
+	CPUPerGB     float64                `json:"process_cpu_seconds_per_gb"`
+	Reports      []testbed.SenderReport `json:"reports"`
+	Relay        []relay.Counters       `json:"relay,omitempty"` // from A to B and back
+	begin, end   testbed.Instant
+	rx           *testbed.Receiver
 	ports        int
 	rtt, latency []time.Duration
 }
 
 func (r *result) compute() {
-	var conns []testutil.ConnInfo
+	var conns []testbed.ConnInfo
 	for _, s := range r.Reports {
 		conns = append(conns, s.AllConns()...)
 		r.Retransmits += s.Retransmits()
 		r.Completed += s.Completed
 	}
-	h := testutil.HeadersOfAll(conns)
+	h := testbed.HeadersOfAll(conns)
 	if len(conns) == 0 { // short connections leave no state
-		h = testutil.HeadersOf(testutil.ConnInfo{MSS: 1448, Timestamps: true})
+		h = testbed.HeadersOf(testbed.ConnInfo{MSS: 1448, Timestamps: true})
 	}
 	r.Goodput = r.rx.Goodput(0, r.begin, r.end)
 	r.IPRate, r.LinkRate = r.Goodput*h.IPFactor, r.Goodput*h.LinkFactor
@@ -68,12 +68,12 @@ func (r *result) compute() {
 		r.PerPort = append(r.PerPort, r.rx.Goodput(firstPort+uint16(i), r.begin, r.end))
 	}
 	r.PerConn = r.rx.ConnGoodputs(0, steady, r.end)
-	r.Jain = testutil.Jain(r.PerConn)
+	r.Jain = testbed.Jain(r.PerConn)
 	for i, p := range []float64{50, 95} {
-		r.RTTMicros[i] = testutil.Percentile(r.rtt, p).Microseconds()
+		r.RTTMicros[i] = testbed.Percentile(r.rtt, p).Microseconds()
 	}
 	for i, p := range []float64{50, 95, 100} {
-		r.LatencyUS[i] = testutil.Percentile(r.latency, p).Microseconds()
+		r.LatencyUS[i] = testbed.Percentile(r.latency, p).Microseconds()
 	}
 	if r.Goodput > 0 {
 		r.CPUPerGB = (r.SenderCPU + r.ReceiverCPU) / (r.Goodput * r.Seconds / 1e9)

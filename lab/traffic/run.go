@@ -13,21 +13,21 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 )
 
 // firstPort is the port of the first sender; the next ones follow, the child's
 // is the last.
-const firstPort = testutil.DefaultPort
+const firstPort = testbed.DefaultPort
 
 // lab holds one run's namespaces and processes.
 type lab struct {
 	o       options
 	out     io.Writer
-	pair    *testutil.Pair
-	rx      *testutil.Receiver
-	senders []*testutil.Sender
+	pair    *testbed.Pair
+	rx      *testbed.Receiver
+	senders []*testbed.Sender
 	to      netip.Addr
 	env     []string
 }
@@ -75,14 +75,14 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 }
 
 func (l *lab) setUp() error {
-	if err := testutil.Privileged(); err != nil {
+	if err := testbed.Privileged(); err != nil {
 		return err
 	}
 	var err error
 	if l.o.far {
-		l.pair, err = testutil.NewDistantPair(l.o.path)
+		l.pair, err = testbed.NewDistantPair(l.o.path)
 	} else {
-		l.pair, err = testutil.NewPair()
+		l.pair, err = testbed.NewPair()
 	}
 	if err != nil {
 		return err
@@ -91,24 +91,24 @@ func (l *lab) setUp() error {
 		l.to = l.pair.B6
 	}
 	if l.o.htb > 0 {
-		if err := testutil.ShapeHTB(l.pair.A, uint64(l.o.htb)); err != nil {
+		if err := testbed.ShapeHTB(l.pair.A, uint64(l.o.htb)); err != nil {
 			return err
 		}
 	}
 	if l.o.tbf > 0 {
-		if err := testutil.ShapeTBF(l.pair.A, uint64(l.o.tbf)); err != nil {
+		if err := testbed.ShapeTBF(l.pair.A, uint64(l.o.tbf)); err != nil {
 			return err
 		}
 	}
-	cfg := testutil.ReceiverConfig{Interval: min(l.o.interval/2, 50*time.Millisecond)}
+	cfg := testbed.ReceiverConfig{Interval: min(l.o.interval/2, 50*time.Millisecond)}
 	for i := range l.o.processes + 1 {
-		p := testutil.Port{Number: firstPort + uint16(i)}
-		if l.o.sender.Mode == testutil.Request {
+		p := testbed.Port{Number: firstPort + uint16(i)}
+		if l.o.sender.Mode == testbed.Request {
 			p.RequestBytes, p.ReplyBytes = l.o.sender.RequestBytes, 100
 		}
 		cfg.Ports = append(cfg.Ports, p)
 	}
-	if l.rx, err = testutil.StartReceiver(l.pair.B, cfg); err != nil {
+	if l.rx, err = testbed.StartReceiver(l.pair.B, cfg); err != nil {
 		return err
 	}
 	l.env = append(os.Environ(),
@@ -116,7 +116,7 @@ func (l *lab) setUp() error {
 	for i := range l.o.processes {
 		cfg := l.o.sender
 		cfg.To = l.port(i)
-		s, err := testutil.StartSender(l.pair.A, cfg)
+		s, err := testbed.StartSender(l.pair.A, cfg)
 		if err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func (l *lab) traffic(ctx context.Context) (*result, error) {
 			return nil, err
 		}
 	}
-	machine, err := testutil.ReadMachineCPU()
+	machine, err := testbed.ReadMachineCPU()
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (l *lab) traffic(ctx context.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	begin := testutil.Now()
+	begin := testbed.Now()
 	for _, s := range l.senders {
 		if _, err := s.Start(); err != nil {
 			return nil, err
@@ -191,9 +191,9 @@ func (l *lab) traffic(ctx context.Context) (*result, error) {
 	if err := l.watch(ctx, begin); err != nil {
 		return nil, err
 	}
-	end := testutil.Now()
+	end := testbed.Now()
 	r := &result{begin: begin, Seconds: end.Sub(begin).Seconds(), rx: l.rx, ports: l.ports()}
-	after, err := testutil.ReadMachineCPU()
+	after, err := testbed.ReadMachineCPU()
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func (l *lab) traffic(ctx context.Context) (*result, error) {
 }
 
 // watch prints a line per interval and runs the timed commands beside it.
-func (l *lab) watch(ctx context.Context, begin testutil.Instant) error {
+func (l *lab) watch(ctx context.Context, begin testbed.Instant) error {
 	events := slices.Clone(l.o.at)
 	failed := make(chan error, len(events)+1)
 	for _, e := range events {
@@ -266,7 +266,7 @@ func (l *lab) watch(ctx context.Context, begin testutil.Instant) error {
 }
 
 // lines prints the intervals whose samples have arrived, and returns the start of the next one.
-func (l *lab) lines(begin, next testutil.Instant) testutil.Instant {
+func (l *lab) lines(begin, next testbed.Instant) testbed.Instant {
 	samples := l.rx.Samples()
 	for len(samples) > 0 && samples[len(samples)-1].T >= next.Add(l.o.interval) {
 		to := next.Add(l.o.interval)

@@ -10,11 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestMain(m *testing.M) {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	os.Exit(m.Run())
 }
 
@@ -27,7 +28,7 @@ func TestParse(t *testing.T) {
 	if len(o.at) != 2 || o.at[0] != want[0] || o.at[1] != want[1] {
 		t.Errorf("commands %v, want %v", o.at, want)
 	}
-	if o.sender.UID != 77 || o.sender.Connections != 3 || o.sender.Mode != testutil.Short {
+	if o.sender.UID != 77 || o.sender.Connections != 3 || o.sender.Mode != testbed.Short {
 		t.Errorf("sender %+v", o.sender)
 	}
 	for _, args := range [][]string{{"-at", "true"}, {"-at", "x=true"}, {"-t", "0s"}, {"-n", "0"}, {"-interval", "1ms"}, {"-uid", "bob"}, {"extra"}} {

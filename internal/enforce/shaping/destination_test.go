@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -29,7 +30,7 @@ func named(rule uint32, prefix string, from, to uint16) enforce.DestinationPrefi
 }
 
 // drain listens in the other namespace. It reads from each connection, or writes to it, as fast as it can.
-func drain(t *testing.T, in *testutil.NetNS, address string, writes bool) net.Addr {
+func drain(t *testing.T, in *testbed.NetNS, address string, writes bool) net.Addr {
 	t.Helper()
 	var l net.Listener
 	must(t, in.Do(func() (err error) {

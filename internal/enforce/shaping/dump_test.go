@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -40,7 +41,7 @@ func pairOf(name string) *netlink.Veth {
 // TestDumpBesideChanges checks that a list has all devices that stay, while others come and go.
 func TestDumpBesideChanges(t *testing.T) {
 	testutil.RequireRoot(t)
-	ns, err := testutil.NewNetNS()
+	ns, err := testbed.NewNetNS()
 	must(t, err)
 	t.Cleanup(func() { _ = ns.Close() })
 	nl := ns.Netlink()

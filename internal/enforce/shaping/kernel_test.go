@@ -18,13 +18,14 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/pacing"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
 // TestMain runs the tests in network namespaces of their own, because the tests limit the ingress of every device
 // there.
 func TestMain(m *testing.M) {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	testutil.Supervise()
 	testutil.RunSharded(7, "^TestDestinations")
 	os.Exit(m.Run())
@@ -96,10 +97,10 @@ const (
 )
 
 // elsewhere makes another namespace. A pair of devices joins it to the test's namespace.
-func elsewhere(t *testing.T) *testutil.NetNS {
+func elsewhere(t *testing.T) *testbed.NetNS {
 	t.Helper()
 	testutil.RequireRoot(t)
-	far, err := testutil.NewNetNS()
+	far, err := testbed.NewNetNS()
 	must(t, err)
 	t.Cleanup(func() { must(t, far.Close()) })
 	file, err := os.Open(far.Path())
@@ -136,7 +137,7 @@ func elsewhere(t *testing.T) *testutil.NetNS {
 }
 
 // dial connects from the other namespace to an address.
-func dial(t *testing.T, from *testutil.NetNS, network, address string) net.Conn {
+func dial(t *testing.T, from *testbed.NetNS, network, address string) net.Conn {
 	t.Helper()
 	var c net.Conn
 	must(t, from.Do(func() (err error) {
@@ -148,7 +149,7 @@ func dial(t *testing.T, from *testutil.NetNS, network, address string) net.Conn 
 }
 
 // stream sends to this process over TCP until the test ends, and counts the bytes that arrive.
-func stream(t *testing.T, from *testutil.NetNS, address string) *atomic.Int64 {
+func stream(t *testing.T, from *testbed.NetNS, address string) *atomic.Int64 {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	must(t, err)
@@ -172,7 +173,7 @@ func stream(t *testing.T, from *testutil.NetNS, address string) *atomic.Int64 {
 func pause(bytes int) { time.Sleep(time.Duration(bytes) * 10) }
 
 // datagrams sends to this process over UDP at a rate in bytes per second, 1000 bytes at a time.
-func datagrams(t *testing.T, from *testutil.NetNS, address string, rate float64) *atomic.Int64 {
+func datagrams(t *testing.T, from *testbed.NetNS, address string, rate float64) *atomic.Int64 {
 	t.Helper()
 	in, err := net.ListenPacket("udp", net.JoinHostPort(address, "0"))
 	must(t, err)
@@ -217,11 +218,11 @@ func TestReceived(t *testing.T) {
 	if os.Getenv("NETNICE_VM") != "" {
 		limit, least, inOrder = 1e6, 0.6, 0.4 // emulated machines are slow
 	}
-	for name, start := range testutil.SubsetOf(map[string]func(*testing.T, *testutil.NetNS) *atomic.Int64{
-		"TCP":           func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return stream(t, from, ours4) },
-		"TCP over IPv6": func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return stream(t, from, ours6) },
-		"UDP":           func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return datagrams(t, from, ours4, 2*limit) },
-		"UDP over IPv6": func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return datagrams(t, from, ours6, 2*limit) },
+	for name, start := range testutil.SubsetOf(map[string]func(*testing.T, *testbed.NetNS) *atomic.Int64{
+		"TCP":           func(t *testing.T, from *testbed.NetNS) *atomic.Int64 { return stream(t, from, ours4) },
+		"TCP over IPv6": func(t *testing.T, from *testbed.NetNS) *atomic.Int64 { return stream(t, from, ours6) },
+		"UDP":           func(t *testing.T, from *testbed.NetNS) *atomic.Int64 { return datagrams(t, from, ours4, 2*limit) },
+		"UDP over IPv6": func(t *testing.T, from *testbed.NetNS) *atomic.Int64 { return datagrams(t, from, ours6, 2*limit) },
 	}, "TCP over IPv6", "UDP") {
 		t.Run(name, func(t *testing.T) {
 			from := elsewhere(t)

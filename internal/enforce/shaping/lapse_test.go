@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -25,21 +26,21 @@ func TestLapse(t *testing.T) {
 	const before = 2e6
 	type traffic struct {
 		direction enforce.Direction
-		start     func(*testing.T, *testutil.NetNS) *atomic.Int64
+		start     func(*testing.T, *testbed.NetNS) *atomic.Int64
 		// part is how much of the new ceiling it uses at least. Received TCP has no queue until a daemon gives it
 		// one, and loses what comes too early. Its windows stay those of the ceiling before, too.
 		part float64
 		// each is how often its bytes are charged. This process sends and receives it.
 		each float64
 	}
-	sendTCP := func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return tcpFlood(t, far, theirs4, 0) }
-	sendUDP := func(t *testing.T, far *testutil.NetNS) *atomic.Int64 {
+	sendTCP := func(t *testing.T, far *testbed.NetNS) *atomic.Int64 { return tcpFlood(t, far, theirs4, 0) }
+	sendUDP := func(t *testing.T, far *testbed.NetNS) *atomic.Int64 {
 		to, n := sink(t, far, theirs6)
 		flood(t, to, 1000, 20e6)
 		return n
 	}
-	receiveTCP := func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return stream(t, far, ours6) }
-	receiveUDP := func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return datagrams(t, far, ours4, 20e6) }
+	receiveTCP := func(t *testing.T, far *testbed.NetNS) *atomic.Int64 { return stream(t, far, ours6) }
+	receiveUDP := func(t *testing.T, far *testbed.NetNS) *atomic.Int64 { return datagrams(t, far, ours4, 20e6) }
 	for name, x := range testutil.SubsetOf(map[string]traffic{
 		"TCP sent":              {enforce.Up, sendTCP, 0.9, 1},
 		"UDP sent":              {enforce.Up, sendUDP, 0.9, 1},
@@ -106,12 +107,12 @@ func TestLapseByBytes(t *testing.T) {
 		name   string
 		rate   uint64
 		budget uint64
-		start  func(*testing.T, *testutil.NetNS) *atomic.Int64
+		start  func(*testing.T, *testbed.NetNS) *atomic.Int64
 		most   uint64 // bytes beyond the budget
 	}{
-		{"TCP at 100 MB/s", 100e6, 20e6, func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return tcpFlood(t, far, theirs4, 150e6) }, 200_000},
-		{"TCP at 10 kB/s", 10e3, 20e3, func(t *testing.T, far *testutil.NetNS) *atomic.Int64 { return tcpFlood(t, far, theirs6, 0) }, 20 << 10},
-		{"UDP at 10 MB/s", 10e6, 5e6, func(t *testing.T, far *testutil.NetNS) *atomic.Int64 {
+		{"TCP at 100 MB/s", 100e6, 20e6, func(t *testing.T, far *testbed.NetNS) *atomic.Int64 { return tcpFlood(t, far, theirs4, 150e6) }, 200_000},
+		{"TCP at 10 kB/s", 10e3, 20e3, func(t *testing.T, far *testbed.NetNS) *atomic.Int64 { return tcpFlood(t, far, theirs6, 0) }, 20 << 10},
+		{"UDP at 10 MB/s", 10e6, 5e6, func(t *testing.T, far *testbed.NetNS) *atomic.Int64 {
 			to, n := sink(t, far, theirs6)
 			flood(t, to, 1000, 20e6)
 			return n

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/enforce"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // devicesIn returns the devices of another namespace, as devices does for the test's. No thread enters the namespace
 // for that, because such a thread would count as a process that lives there.
-func devicesIn(t *testing.T, n *testutil.NetNS) []string {
+func devicesIn(t *testing.T, n *testbed.NetNS) []string {
 	t.Helper()
 	return devicesBy(t, n.Netlink())
 }
@@ -44,7 +44,7 @@ func TestElsewhere(t *testing.T) {
 	}
 	far := elsewhere(t)
 	before, there := devices(t), devicesIn(t, far)
-	rx, err := testutil.StartReceiver(far, testutil.ReceiverConfig{})
+	rx, err := testbed.StartReceiver(far, testbed.ReceiverConfig{})
 	must(t, err)
 	defer rx.Close()
 	k := opened(t)
@@ -108,7 +108,7 @@ func TestTwoPlaces(t *testing.T) {
 	const limit = 4e6
 	far := elsewhere(t)
 	there, home := devicesIn(t, far), devices(t)
-	rx, err := testutil.StartReceiver(far, testutil.ReceiverConfig{UID: 61234})
+	rx, err := testbed.StartReceiver(far, testbed.ReceiverConfig{UID: 61234})
 	must(t, err)
 	defer rx.Close()
 	k := opened(t)
@@ -121,7 +121,7 @@ func TestTwoPlaces(t *testing.T) {
 	user := enforce.NodeSpec{ID: 9, Kind: enforce.KindUser, Subject: 61234}
 	user.Ceilings[enforce.OwnerAdmin][enforce.Down].BytesPerSec = limit
 	must(t, k.SetNode(user))
-	near, err := testutil.StartReceiver(nil, testutil.ReceiverConfig{UID: 61234})
+	near, err := testbed.StartReceiver(nil, testbed.ReceiverConfig{UID: 61234})
 	must(t, err)
 	defer near.Close()
 	send(t, theirs4+":5001")

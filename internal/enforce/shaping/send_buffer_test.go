@@ -16,7 +16,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 const stampedBytes = 1400 // size of each datagram
@@ -33,7 +33,7 @@ type stamped struct {
 	stop  func()
 }
 
-func stampedFlood(t *testing.T, in *testutil.NetNS) *stamped {
+func stampedFlood(t *testing.T, in *testbed.NetNS) *stamped {
 	t.Helper()
 	var to *net.UDPConn
 	must(t, in.Do(func() (err error) {

@@ -14,20 +14,21 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/netnamespace"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
 // lived starts a process in a network namespace. The process lives until the caller calls end.
-func lived(t *testing.T, n *testutil.NetNS) (end func()) {
+func lived(t *testing.T, n *testbed.NetNS) (end func()) {
 	t.Helper()
-	rx, err := testutil.StartReceiver(n, testutil.ReceiverConfig{})
+	rx, err := testbed.StartReceiver(n, testbed.ReceiverConfig{})
 	must(t, err)
 	t.Cleanup(func() { _ = rx.Close() })
 	return func() { _ = rx.Close() }
 }
 
 // floodIn floods from another network namespace by a socket of this process, until the caller calls stop.
-func floodIn(t *testing.T, from *testutil.NetNS, to *net.UDPAddr) (stop func()) {
+func floodIn(t *testing.T, from *testbed.NetNS, to *net.UDPAddr) (stop func()) {
 	t.Helper()
 	c := dial(t, from, "udp", to.String())
 	go func() {
@@ -51,7 +52,7 @@ func sinkHere(t *testing.T, address string) (*net.UDPAddr, *atomic.Int64) {
 }
 
 // queuedIn waits until a network namespace has a queue for non-TCP egress.
-func queuedIn(t *testing.T, n *testutil.NetNS, free []string) {
+func queuedIn(t *testing.T, n *testbed.NetNS, free []string) {
 	t.Helper()
 	for begin := time.Now(); len(devicesIn(t, n)) <= len(free)+2; time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > patient(20*time.Second) {
@@ -146,7 +147,7 @@ func TestSentElsewhere(t *testing.T) {
 
 // waits checks that a sender waits beside a flood in a network namespace, or gets EAGAIN while its socket is
 // non-blocking.
-func waits(t *testing.T, from *testutil.NetNS, to *net.UDPAddr) {
+func waits(t *testing.T, from *testbed.NetNS, to *net.UDPAddr) {
 	t.Helper()
 	var fd int
 	must(t, from.Do(func() (err error) {
@@ -223,7 +224,7 @@ func TestSentInTwoPlaces(t *testing.T) {
 }
 
 // numberOf returns the number by which the kernel side knows a network namespace.
-func numberOf(t *testing.T, n *testutil.NetNS) (ns uint32) {
+func numberOf(t *testing.T, n *testbed.NetNS) (ns uint32) {
 	t.Helper()
 	must(t, n.Do(func() (err error) {
 		ns, err = netnamespace.Of("thread-self")
@@ -234,7 +235,7 @@ func numberOf(t *testing.T, n *testutil.NetNS) (ns uint32) {
 
 // loses makes a packet seem lost on its way through the queue, in a network namespace in which nothing is sent just
 // now.
-func loses(t *testing.T, k *Kernel, in *testutil.NetNS) {
+func loses(t *testing.T, k *Kernel, in *testbed.NetNS) {
 	t.Helper()
 	key := bpf.OutflowKey{Netns: numberOf(t, in), Node: 7}
 	k.mu.Lock()
@@ -251,7 +252,7 @@ func loses(t *testing.T, k *Kernel, in *testutil.NetNS) {
 
 // counted returns the backlog in a network namespace by the counters of the per-program classes. Shares depend on
 // these.
-func counted(t *testing.T, k *Kernel, in *testutil.NetNS) (bytes int64) {
+func counted(t *testing.T, k *Kernel, in *testbed.NetNS) (bytes int64) {
 	t.Helper()
 	ns := numberOf(t, in)
 	k.mu.Lock()

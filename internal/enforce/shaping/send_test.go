@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -31,7 +32,7 @@ func sending(rate uint64) enforce.NodeSpec {
 }
 
 // sink counts the payload that comes to a socket in the other namespace.
-func sink(t *testing.T, in *testutil.NetNS, address string) (*net.UDPAddr, *atomic.Int64) {
+func sink(t *testing.T, in *testbed.NetNS, address string) (*net.UDPAddr, *atomic.Int64) {
 	t.Helper()
 	var c *net.UDPConn
 	must(t, in.Do(func() (err error) {
@@ -203,7 +204,7 @@ func cpuTime(t *testing.T) time.Duration {
 
 // tcpFlood sends over TCP to the other namespace at a rate, or as fast as it may if rate is 0. It counts the payload
 // that arrives.
-func tcpFlood(t *testing.T, far *testutil.NetNS, address string, rate float64) *atomic.Int64 {
+func tcpFlood(t *testing.T, far *testbed.NetNS, address string, rate float64) *atomic.Int64 {
 	t.Helper()
 	var l net.Listener
 	must(t, far.Do(func() (err error) {

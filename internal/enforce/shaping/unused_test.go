@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -27,7 +28,7 @@ func names(t *testing.T, up func() (bool, error)) (out []string) {
 // Devices of another program are never removed.
 func TestUnusedDevices(t *testing.T) {
 	testutil.RequireRoot(t)
-	ns, err := testutil.NewNetNS()
+	ns, err := testbed.NewNetNS()
 	must(t, err)
 	t.Cleanup(func() { must(t, ns.Close()) })
 	must(t, ns.Do(func() error {

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/verdict"
@@ -39,7 +39,7 @@ type Bed struct {
 // Main runs an experiment as a program: flags, clean-up, exit status. The experiment defines flags of its own
 // before.
 func Main(name string, run func(context.Context, *Bed) error) {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	b := &Bed{Name: name, Out: os.Stdout}
 	program := flag.String("netnice", os.Getenv("NETNICE"), "the netnice `PROGRAM` (default $NETNICE or bin/netnice)")
 	flag.StringVar(&b.dir, "out", filepath.Join("lab", "out"), "`FOLDER` for figures (JSON) and plots (SVG)")
@@ -62,7 +62,7 @@ func (b *Bed) run(ctx context.Context, program string, run func(context.Context,
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	}
-	if err := testutil.Privileged(); err != nil {
+	if err := testbed.Privileged(); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
@@ -104,8 +104,8 @@ func (b *Bed) Length(full, quick time.Duration) time.Duration {
 
 // Pair makes two namespaces, joined by a veth pair, for as long as the
 // experiment runs.
-func (b *Bed) Pair() (*testutil.Pair, error) {
-	p, err := testutil.NewPair()
+func (b *Bed) Pair() (*testbed.Pair, error) {
+	p, err := testbed.NewPair()
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (b *Bed) Pair() (*testutil.Pair, error) {
 
 // Senders prepares experiments on egress: it starts the daemon, and behind a pair a receiver with samples every 20
 // ms at these ports (none: the default one).
-func (b *Bed) Senders(ctx context.Context, ports ...testutil.Port) (*testutil.Pair, *testutil.Receiver, error) {
+func (b *Bed) Senders(ctx context.Context, ports ...testbed.Port) (*testbed.Pair, *testbed.Receiver, error) {
 	if err := b.Up(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -123,20 +123,20 @@ func (b *Bed) Senders(ctx context.Context, ports ...testutil.Port) (*testutil.Pa
 	if err != nil {
 		return nil, nil, err
 	}
-	rx, err := b.Receiver(pair.B, testutil.ReceiverConfig{Ports: ports, Interval: 20 * time.Millisecond})
+	rx, err := b.Receiver(pair.B, testbed.ReceiverConfig{Ports: ports, Interval: 20 * time.Millisecond})
 	return pair, rx, err
 }
 
 // Inhabit keeps a process in a namespace for as long as the experiment runs. netnice takes an anonymous namespace
 // without processes for gone, and ends the limits of its links.
-func (b *Bed) Inhabit(n *testutil.NetNS) error {
+func (b *Bed) Inhabit(n *testbed.NetNS) error {
 	_, err := b.Start(n, "sleep", "infinity")
 	return err
 }
 
 // LinkedPair starts a daemon and makes a pair. The pair's A sends packets as a wire would carry them, by a device
 // that is limited to that rate.
-func (b *Bed) LinkedPair(ctx context.Context, rate string) (*testutil.Pair, error) {
+func (b *Bed) LinkedPair(ctx context.Context, rate string) (*testbed.Pair, error) {
 	if err := b.Up(ctx); err != nil {
 		return nil, err
 	}
@@ -147,13 +147,13 @@ func (b *Bed) LinkedPair(ctx context.Context, rate string) (*testutil.Pair, erro
 	if err := errors.Join(capture.Segment(pair.A), b.Inhabit(pair.A)); err != nil {
 		return nil, err
 	}
-	_, err = b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", rate)
+	_, err = b.NetniceIn(ctx, pair.A, "link", testbed.Device, "--up", rate)
 	return pair, err
 }
 
 // ShapedPair makes a pair whose A sends packets as a wire would carry them,
 // shaped to that rate.
-func (b *Bed) ShapedPair(shape func(n *testutil.NetNS, bytesPerSec uint64) error, bytesPerSec uint64) (*testutil.Pair, error) {
+func (b *Bed) ShapedPair(shape func(n *testbed.NetNS, bytesPerSec uint64) error, bytesPerSec uint64) (*testbed.Pair, error) {
 	p, err := b.Pair()
 	if err != nil {
 		return nil, err
@@ -165,8 +165,8 @@ func (b *Bed) ShapedPair(shape func(n *testutil.NetNS, bytesPerSec uint64) error
 }
 
 // Receiver starts a receiver for as long as the experiment runs.
-func (b *Bed) Receiver(n *testutil.NetNS, c testutil.ReceiverConfig) (*testutil.Receiver, error) {
-	rx, err := testutil.StartReceiver(n, c)
+func (b *Bed) Receiver(n *testbed.NetNS, c testbed.ReceiverConfig) (*testbed.Receiver, error) {
+	rx, err := testbed.StartReceiver(n, c)
 	if err != nil {
 		return nil, err
 	}
@@ -175,16 +175,16 @@ func (b *Bed) Receiver(n *testutil.NetNS, c testutil.ReceiverConfig) (*testutil.
 }
 
 // Captured starts a receiver, and the capture of all packets that arrive in its namespace.
-func (b *Bed) Captured(n *testutil.NetNS) (*capture.Capture, error) {
-	if _, err := b.Receiver(n, testutil.ReceiverConfig{}); err != nil {
+func (b *Bed) Captured(n *testbed.NetNS) (*capture.Capture, error) {
+	if _, err := b.Receiver(n, testbed.ReceiverConfig{}); err != nil {
 		return nil, err
 	}
 	return capture.Start(n)
 }
 
 // Sender starts a sender, which ends with the experiment at the latest.
-func (b *Bed) Sender(n *testutil.NetNS, c testutil.SenderConfig) (*testutil.Sender, error) {
-	tx, err := testutil.StartSender(n, c)
+func (b *Bed) Sender(n *testbed.NetNS, c testbed.SenderConfig) (*testbed.Sender, error) {
+	tx, err := testbed.StartSender(n, c)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
@@ -59,8 +59,8 @@ func Compare(off, on []float64) Comparison {
 
 // Bulk sends with the lab's own static Go program for that long and returns
 // the payload bytes per second that arrived after the first tenth.
-func (b *Bed) Bulk(ctx context.Context, n *testutil.NetNS, rx *testutil.Receiver, c testutil.SenderConfig, d time.Duration) (float64, error) {
-	tx, err := testutil.StartSender(n, c)
+func (b *Bed) Bulk(ctx context.Context, n *testbed.NetNS, rx *testbed.Receiver, c testbed.SenderConfig, d time.Duration) (float64, error) {
+	tx, err := testbed.StartSender(n, c)
 	if err != nil {
 		return 0, err
 	}
@@ -69,11 +69,11 @@ func (b *Bed) Bulk(ctx context.Context, n *testutil.NetNS, rx *testutil.Receiver
 	if err != nil {
 		return 0, err
 	}
-	if err := testutil.Sleep(ctx, d); err != nil {
+	if err := testbed.Sleep(ctx, d); err != nil {
 		return 0, err
 	}
-	end := testutil.Now()
-	if err := testutil.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
+	end := testbed.Now()
+	if err := testbed.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
 		return 0, err
 	}
 	_, err = tx.Stop()

@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/netnice/netnice/client"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // Daemon is a netnice daemon for this experiment only. It is down at first.
@@ -26,7 +26,7 @@ type Daemon struct {
 	Client *client.Client // for calls to the daemon
 	Flags  []string       // additional flags of its next start
 
-	command testutil.Command
+	command testbed.Command
 	dir     string // folder of the socket and the state
 	pins    string
 	process *exec.Cmd
@@ -46,7 +46,7 @@ func NewDaemon(program string) (*Daemon, error) {
 		return nil, fmt.Errorf("make folder for the daemon: %w", err)
 	}
 	d := &Daemon{
-		command: testutil.Command{Path: program}, dir: dir,
+		command: testbed.Command{Path: program}, dir: dir,
 		pins: "/sys/fs/bpf/netnice-lab-" + strconv.Itoa(os.Getpid()),
 	}
 	d.Client = client.New(d.Socket())
@@ -63,7 +63,7 @@ func (d *Daemon) Program() string { return d.command.Path }
 func (d *Daemon) Up(ctx context.Context) error { return d.UpIn(ctx, nil) }
 
 // UpIn is Up inside a namespace (nil = here). The daemon limits ingress in its own namespace.
-func (d *Daemon) UpIn(ctx context.Context, n *testutil.NetNS) error {
+func (d *Daemon) UpIn(ctx context.Context, n *testbed.NetNS) error {
 	if d.process != nil {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (d *Daemon) UpIn(ctx context.Context, n *testutil.NetNS) error {
 	d.process = exec.Command(d.command.Path, "daemon", "--socket", d.Socket(),
 		"--state-dir", filepath.Join(d.dir, "state"), "--pin-dir", d.pins)
 	d.process.Args = append(d.process.Args, d.Flags...)
-	d.process.Env = append(os.Environ(), testutil.Beside) // no flag: benches also measure older releases
+	d.process.Env = append(os.Environ(), testbed.Beside) // no flag: benches also measure older releases
 	d.process.Stderr = &d.log
 	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // this process handles Ctrl-C
 	if err := startIn(n, d.process); err != nil {
@@ -86,7 +86,7 @@ func (d *Daemon) UpIn(ctx context.Context, n *testutil.NetNS) error {
 		if !errors.Is(err, client.ErrNoDaemon) || time.Now().After(deadline) {
 			return errors.Join(fmt.Errorf("wait for the daemon: %w\n%s", err, &d.log), d.Down(ctx))
 		}
-		if err := testutil.Sleep(ctx, 5*time.Millisecond); err != nil {
+		if err := testbed.Sleep(ctx, 5*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -135,7 +135,7 @@ func (d *Daemon) Netnice(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 // NetniceIn is Netnice in a namespace, to whose devices the names refer.
-func (d *Daemon) NetniceIn(ctx context.Context, n *testutil.NetNS, args ...string) ([]byte, error) {
+func (d *Daemon) NetniceIn(ctx context.Context, n *testbed.NetNS, args ...string) ([]byte, error) {
 	var out []byte
 	err := n.Do(func() (err error) {
 		out, err = d.Netnice(ctx, args...)
@@ -145,8 +145,8 @@ func (d *Daemon) NetniceIn(ctx context.Context, n *testutil.NetNS, args ...strin
 }
 
 // Reserve reserves a slice of a pair's device for a process, on top of a limit on the device.
-func (d *Daemon) Reserve(ctx context.Context, n *testutil.NetNS, pid int, period, slice time.Duration, extra bool) error {
-	args := []string{"reserve", "--pid", strconv.Itoa(pid), "--link", testutil.Device, "--period", period.String(), "--slice", slice.String()}
+func (d *Daemon) Reserve(ctx context.Context, n *testbed.NetNS, pid int, period, slice time.Duration, extra bool) error {
+	args := []string{"reserve", "--pid", strconv.Itoa(pid), "--link", testbed.Device, "--period", period.String(), "--slice", slice.String()}
 	if extra {
 		args = append(args, "--extra")
 	}
@@ -197,7 +197,7 @@ func (d *Daemon) Quiet(ctx context.Context) error {
 	)
 	before := 0.0
 	for range 10 * time.Second / look {
-		if err := testutil.Sleep(ctx, look); err != nil {
+		if err := testbed.Sleep(ctx, look); err != nil {
 			return err
 		}
 		now, err := d.CPU()

@@ -19,17 +19,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/identity"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // Start starts a program inside the namespace (nil = here). The program is killed at the end of the experiment, if
 // it has not ended before.
-func (b *Bed) Start(n *testutil.NetNS, name string, args ...string) (*exec.Cmd, error) {
+func (b *Bed) Start(n *testbed.NetNS, name string, args ...string) (*exec.Cmd, error) {
 	return b.StartInCgroup(n, "", name, args...)
 }
 
 // StartInCgroup is Start for a program that is in the cgroup of that folder ("" = this process's) from its start on.
-func (b *Bed) StartInCgroup(n *testutil.NetNS, dir, name string, args ...string) (*exec.Cmd, error) {
+func (b *Bed) StartInCgroup(n *testbed.NetNS, dir, name string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if dir != "" {
@@ -48,7 +48,7 @@ func (b *Bed) StartInCgroup(n *testutil.NetNS, dir, name string, args ...string)
 }
 
 // startIn starts the command inside the namespace (nil = here).
-func startIn(n *testutil.NetNS, cmd *exec.Cmd) error {
+func startIn(n *testbed.NetNS, cmd *exec.Cmd) error {
 	if n == nil {
 		return cmd.Start()
 	}
@@ -88,7 +88,7 @@ func Kill(cmd *exec.Cmd) error {
 }
 
 // Output runs a program inside the namespace and returns its output.
-func Output(ctx context.Context, n *testutil.NetNS, name string, args ...string) ([]byte, error) {
+func Output(ctx context.Context, n *testbed.NetNS, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var out, problem bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problem
@@ -104,7 +104,7 @@ func Output(ctx context.Context, n *testutil.NetNS, name string, args ...string)
 
 // WaitForPort waits until a program inside the namespace listens on the port. It does not connect: iperf3 takes one
 // connection at a time for its client.
-func WaitForPort(ctx context.Context, n *testutil.NetNS, port uint16) error {
+func WaitForPort(ctx context.Context, n *testbed.NetNS, port uint16) error {
 	for deadline := time.Now().Add(within); ; {
 		var found bool
 		err := n.Do(func() (err error) {
@@ -117,7 +117,7 @@ func WaitForPort(ctx context.Context, n *testutil.NetNS, port uint16) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("nothing listens on port %d after %v", port, within)
 		}
-		if err := testutil.Sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := testbed.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -143,7 +143,7 @@ const filePort = 8000
 
 // FileServer starts Python's http.server with one file of that size (of zeros, no disk is read). It returns the
 // file's address for curl.
-func (b *Bed) FileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, size int64) (string, error) {
+func (b *Bed) FileServer(ctx context.Context, n *testbed.NetNS, at netip.Addr, size int64) (string, error) {
 	dir, err := os.MkdirTemp("", "netnice-lab-www-")
 	if err != nil {
 		return "", fmt.Errorf("make folder to serve: %w", err)
@@ -177,7 +177,7 @@ S(("", int(sys.argv[2])), H).serve_forever()
 `
 
 // Curl downloads the address once and returns payload bytes per second, by curl's own figure.
-func Curl(ctx context.Context, n *testutil.NetNS, url string) (float64, error) {
+func Curl(ctx context.Context, n *testbed.NetNS, url string) (float64, error) {
 	out, err := Output(ctx, n, "curl", "-sS", "-o", "/dev/null", "-w", "%{speed_download}", url)
 	if err != nil {
 		return 0, err
@@ -193,7 +193,7 @@ func Curl(ctx context.Context, n *testutil.NetNS, url string) (float64, error) {
 const iperfPort = 5201
 
 // IPerfServer starts iperf3 as a server.
-func (b *Bed) IPerfServer(ctx context.Context, n *testutil.NetNS) error {
+func (b *Bed) IPerfServer(ctx context.Context, n *testbed.NetNS) error {
 	if _, err := b.Start(n, "iperf3", "--server", "--port", strconv.Itoa(iperfPort)); err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (b *Bed) IPerfServer(ctx context.Context, n *testutil.NetNS) error {
 
 // IPerf sends with iperf3 for that long over that many connections and
 // returns the payload bytes per second that the server received.
-func IPerf(ctx context.Context, n *testutil.NetNS, to netip.Addr, d time.Duration, connections int) (float64, error) {
+func IPerf(ctx context.Context, n *testbed.NetNS, to netip.Addr, d time.Duration, connections int) (float64, error) {
 	out, err := Output(ctx, n, "iperf3", "--client", to.String(), "--port", strconv.Itoa(iperfPort), "--json",
 		"--time", strconv.Itoa(int(d.Seconds()+0.5)), "--parallel", strconv.Itoa(connections))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // sendRate is TCP_SNDRATE of include/netnice.h.
@@ -16,7 +16,7 @@ const sendRate = 7001
 
 // Dial opens a TCP connection from inside the namespace. Its socket limits itself by netnice's socket option before
 // it connects; 0 is no limit. The caller owns the descriptor, which blocks.
-func Dial(n *testutil.NetNS, to netip.AddrPort, bytesPerSec uint64) (int, error) {
+func Dial(n *testbed.NetNS, to netip.AddrPort, bytesPerSec uint64) (int, error) {
 	fd := -1
 	err := n.Do(func() error {
 		var err error

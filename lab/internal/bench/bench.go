@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // Program describes the work of a bench.
@@ -45,7 +45,7 @@ type Program struct {
 
 // Main runs the bench as a program: flags, clean-up, exit status.
 func (p Program) Main() {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	o, err := p.Parse(os.Args[1:])
 	if err != nil {
 		if !errors.Is(err, flag.ErrHelp) {
@@ -84,7 +84,7 @@ func (p Program) Run(ctx context.Context, o Options, out io.Writer) (missed int,
 		}
 		return 0, nil
 	}
-	if err := testutil.Privileged(); err != nil {
+	if err := testbed.Privileged(); err != nil {
 		return 0, err
 	}
 	if Uses(cells, Trickle) {
@@ -172,7 +172,7 @@ func leaveOut(out io.Writer, cells []Cell, limiter, why string) []Cell {
 }
 
 // Limiter returns netnice as an ordinary user uses it.
-func (o Options) Limiter() testutil.Command { return testutil.Command{Path: o.Netnice} }
+func (o Options) Limiter() testbed.Command { return testbed.Command{Path: o.Netnice} }
 
 // comeUp starts a daemon that stays, which saves a start for each cell. It returns a function that ends the daemon.
 func comeUp(ctx context.Context, o Options) (down func() error, err error) {

@@ -3,7 +3,7 @@ package bench
 import (
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/datagram"
 )
 
@@ -107,7 +107,7 @@ type UDPFigures struct {
 	datagram.Arrivals
 }
 
-func (f *CellFigures) compute(rx Receiver, h testutil.Headers, begin, end testutil.Instant) {
+func (f *CellFigures) compute(rx Receiver, h testbed.Headers, begin, end testbed.Instant) {
 	second, steady := begin.Add(time.Second), begin.Add(f.Cell.Settle())
 	f.SteadyPayload = rx.Goodput(0, steady, end)
 	f.SteadyIP = f.SteadyPayload * h.IPFactor
@@ -119,13 +119,13 @@ func (f *CellFigures) compute(rx Receiver, h testutil.Headers, begin, end testut
 		f.LinkRatio, f.FirstRatio = f.SteadyPayload*h.LinkFactor/limit, f.FirstIP/limit
 		f.MostRatio = rx.MostGoodput(steady, end, time.Second) * h.IPFactor / limit
 	}
-	f.Jain = testutil.Jain(rx.ConnGoodputs(FirstPort, steady, end))
+	f.Jain = testbed.Jain(rx.ConnGoodputs(FirstPort, steady, end))
 	if f.Cell.Shares && f.SteadyPayload > 0 {
 		f.Shares[0] = rx.Goodput(FirstPort, steady, end) / f.SteadyPayload
 		f.Shares[1] = rx.Goodput(SecondPort, steady, end) / f.SteadyPayload
 	}
-	f.RTTMicros = testutil.Percentile(f.rtt, 50).Microseconds()
-	f.RTT95Micros = testutil.Percentile(f.rtt, 95).Microseconds()
+	f.RTTMicros = testbed.Percentile(f.rtt, 50).Microseconds()
+	f.RTT95Micros = testbed.Percentile(f.rtt, 95).Microseconds()
 	f.GapMillis = rx.LongestGap(begin, end).Milliseconds()
 	if gb := rx.Bytes(0, end) / 1e9; gb > 0 {
 		f.CPUPerGB, f.MachinePerGB = f.processCPU/gb, f.machineCPU/gb

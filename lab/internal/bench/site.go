@@ -7,41 +7,41 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 )
 
 // These are the receiver's ports: one for the cell's program, one for the second program of Shares.
 const (
-	FirstPort  = testutil.DefaultPort
-	SecondPort = testutil.DefaultPort + 1
+	FirstPort  = testbed.DefaultPort
+	SecondPort = testbed.DefaultPort + 1
 )
 
-// Receiver is the receiving program at the far end: a testutil.Receiver, or an equivalent.
+// Receiver is the receiving program at the far end: a testbed.Receiver, or an equivalent.
 type Receiver interface {
 	PID() int
 	CPUSeconds() (float64, error)
-	Bytes(port uint16, at testutil.Instant) float64
-	Goodput(port uint16, from, to testutil.Instant) float64
-	ConnGoodputs(port uint16, from, to testutil.Instant) []float64
-	MostGoodput(from, to testutil.Instant, length time.Duration) float64
-	LongestGap(from, to testutil.Instant) time.Duration
+	Bytes(port uint16, at testbed.Instant) float64
+	Goodput(port uint16, from, to testbed.Instant) float64
+	ConnGoodputs(port uint16, from, to testbed.Instant) []float64
+	MostGoodput(from, to testbed.Instant, length time.Duration) float64
+	LongestGap(from, to testbed.Instant) time.Duration
 	Close() error
 }
 
-// Sender is a sending program: a testutil.Sender, or an equivalent.
+// Sender is a sending program: a testbed.Sender, or an equivalent.
 type Sender interface {
 	PID() int
 	Connect() error
-	Start() (testutil.Instant, error)
-	RTT(from, to testutil.Instant) []time.Duration
-	Stop() (testutil.SenderReport, error)
+	Start() (testbed.Instant, error)
+	RTT(from, to testbed.Instant) []time.Duration
+	Stop() (testbed.SenderReport, error)
 	Close() error
 }
 
 // Site is a path with a receiver and senders, which it closes.
 type Site struct {
-	Pair *testutil.Pair
+	Pair *testbed.Pair
 	To   netip.Addr // address of the receiver
 	RX   Receiver
 	TX   []Sender
@@ -54,9 +54,9 @@ func Open(c Cell, quickAck bool) (*Site, error) {
 	if c.Distant() {
 		path := relay.RoundTrip(c.RTT)
 		path.AtoB.Loss, path.AtoB.Rate, path.Seed = c.Loss, cmp.Or(c.Line, WireRate), 1
-		s.Pair, err = testutil.NewDistantPair(path)
+		s.Pair, err = testbed.NewDistantPair(path)
 	} else {
-		s.Pair, err = testutil.NewPairInOrder()
+		s.Pair, err = testbed.NewPairInOrder()
 	}
 	if err != nil {
 		return nil, err
@@ -73,8 +73,8 @@ func Open(c Cell, quickAck bool) (*Site, error) {
 }
 
 // Receive starts the receiver.
-func (s *Site) Receive(cfg testutil.ReceiverConfig) error {
-	rx, err := testutil.StartReceiver(s.Pair.B, cfg)
+func (s *Site) Receive(cfg testbed.ReceiverConfig) error {
+	rx, err := testbed.StartReceiver(s.Pair.B, cfg)
 	if err == nil { // a nil *Receiver would not be a nil interface
 		s.RX = rx
 	}
@@ -82,9 +82,9 @@ func (s *Site) Receive(cfg testutil.ReceiverConfig) error {
 }
 
 // Send starts a sender to the port.
-func (s *Site) Send(port uint16, cfg testutil.SenderConfig) (*testutil.Sender, error) {
+func (s *Site) Send(port uint16, cfg testbed.SenderConfig) (*testbed.Sender, error) {
 	cfg.To = netip.AddrPortFrom(s.To, port).String()
-	tx, err := testutil.StartSender(s.Pair.A, cfg)
+	tx, err := testbed.StartSender(s.Pair.A, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -113,12 +113,12 @@ func reference(ctx context.Context, quickAck bool) (path Path, err error) {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, s.Close()) }()
-		port := testutil.Port{Number: testutil.DefaultPort, RequestBytes: request, ReplyBytes: 100}
-		if err := s.Receive(testutil.ReceiverConfig{Ports: []testutil.Port{port}}); err != nil {
+		port := testbed.Port{Number: testbed.DefaultPort, RequestBytes: request, ReplyBytes: 100}
+		if err := s.Receive(testbed.ReceiverConfig{Ports: []testbed.Port{port}}); err != nil {
 			return 0, err
 		}
-		tx, err := s.Send(port.Number, testutil.SenderConfig{
-			Mode: testutil.Request, RequestBytes: request, ReplyBytes: 100, Pause: 2 * time.Millisecond,
+		tx, err := s.Send(port.Number, testbed.SenderConfig{
+			Mode: testbed.Request, RequestBytes: request, ReplyBytes: 100, Pause: 2 * time.Millisecond,
 		})
 		if err != nil {
 			return 0, err
@@ -127,13 +127,13 @@ func reference(ctx context.Context, quickAck bool) (path Path, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := testutil.Sleep(ctx, 600*time.Millisecond); err != nil {
+		if err := testbed.Sleep(ctx, 600*time.Millisecond); err != nil {
 			return 0, err
 		}
 		if _, err := tx.Stop(); err != nil {
 			return 0, err
 		}
-		return testutil.Percentile(tx.RTT(begin, testutil.Now()), 50).Microseconds(), nil
+		return testbed.Percentile(tx.RTT(begin, testbed.Now()), 50).Microseconds(), nil
 	}
 	if path.SmallMicros, err = median(600); err != nil {
 		return path, err

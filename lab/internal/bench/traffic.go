@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 )
 
 // Traffic has every sender send for the cell's interval and returns the figures.
@@ -24,11 +24,11 @@ func (s *Site) Traffic(ctx context.Context, c Cell) (CellFigures, error) {
 	if err != nil {
 		return f, err
 	}
-	machineBefore, err := testutil.ReadMachineCPU()
+	machineBefore, err := testbed.ReadMachineCPU()
 	if err != nil {
 		return f, err
 	}
-	begin := testutil.Now()
+	begin := testbed.Now()
 	for _, tx := range s.TX {
 		if _, err := tx.Start(); err != nil {
 			return f, err
@@ -43,7 +43,7 @@ func (s *Site) Traffic(ctx context.Context, c Cell) (CellFigures, error) {
 	if err != nil {
 		return f, err
 	}
-	machine, err := testutil.ReadMachineCPU()
+	machine, err := testbed.ReadMachineCPU()
 	if err != nil {
 		return f, err
 	}
@@ -51,7 +51,7 @@ func (s *Site) Traffic(ctx context.Context, c Cell) (CellFigures, error) {
 	if err != nil {
 		return f, err
 	}
-	if err := testutil.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
+	if err := testbed.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
 		return f, err
 	}
 	f.machineCPU = machine.Sub(machineBefore).Busy
@@ -65,13 +65,13 @@ func (s *Site) Traffic(ctx context.Context, c Cell) (CellFigures, error) {
 	if err != nil {
 		return f, err
 	}
-	f.compute(s.RX, testutil.HeadersOfAll(conns), begin, end)
+	f.compute(s.RX, testbed.HeadersOfAll(conns), begin, end)
 	return f, nil
 }
 
 // stop ends the senders and records their reports, with round trips between two instants. It returns their
 // connections.
-func (s *Site) stop(f *CellFigures, from, to testutil.Instant) (conns []testutil.ConnInfo, err error) {
+func (s *Site) stop(f *CellFigures, from, to testbed.Instant) (conns []testbed.ConnInfo, err error) {
 	for i, tx := range s.TX {
 		report, err := tx.Stop()
 		if err != nil {
@@ -87,8 +87,8 @@ func (s *Site) stop(f *CellFigures, from, to testutil.Instant) (conns []testutil
 
 // sent waits for an instant and returns the relay's counters of the direction to the receiver. They are zero without a
 // relay.
-func (s *Site) sent(ctx context.Context, at testutil.Instant) (relay.Counters, error) {
-	if err := testutil.Sleep(ctx, max(at.Sub(testutil.Now()), 0)); err != nil || s.Pair.Relay == nil {
+func (s *Site) sent(ctx context.Context, at testbed.Instant) (relay.Counters, error) {
+	if err := testbed.Sleep(ctx, max(at.Sub(testbed.Now()), 0)); err != nil || s.Pair.Relay == nil {
 		return relay.Counters{}, err
 	}
 	c, _, err := s.Pair.Relay.Counters()

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // TrickleProgram is a Python program under trickle. trickle replaces functions of the C library that the lab's own
@@ -25,7 +25,7 @@ type TrickleProgram struct {
 
 // StartTrickle starts a program under trickle with one of its limits, -u or -d. The program gets an address and a
 // port as arguments. StartTrickle waits for the line by which the program says that it is ready.
-func StartTrickle(n *testutil.NetNS, limit string, bytesPerSec uint64, program string, at netip.AddrPort) (*TrickleProgram, error) {
+func StartTrickle(n *testbed.NetNS, limit string, bytesPerSec uint64, program string, at netip.AddrPort) (*TrickleProgram, error) {
 	t := new(TrickleProgram)
 	// Its limits are in units of 1024 bytes/s.
 	t.cmd = exec.Command("trickle", "-s", limit, strconv.FormatUint(max(bytesPerSec>>10, 1), 10),

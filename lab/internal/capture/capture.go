@@ -11,12 +11,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // Packet is a captured packet.
 type Packet struct {
-	T        testutil.Instant
+	T        testbed.Instant
 	From, To uint16 // ports
 	Bytes    int    // length of the IP packet, its headers included
 }
@@ -35,16 +35,16 @@ const buffer = 128 << 20
 
 // Start records the packets that arrive on the Device of the namespace (IPv4, TCP or UDP). A chunk that a device
 // delivers whole counts as one packet, so Segment the sender's device first.
-func Start(n *testutil.NetNS) (*Capture, error) { return start(n, false) }
+func Start(n *testbed.NetNS) (*Capture, error) { return start(n, false) }
 
 // StartSent is Start for the egress of the Device, behind its queue: the packets that a wire carries, whatever the
 // receiver's end does with them.
-func StartSent(n *testutil.NetNS) (*Capture, error) { return start(n, true) }
+func StartSent(n *testbed.NetNS) (*Capture, error) { return start(n, true) }
 
-func start(n *testutil.NetNS, sent bool) (*Capture, error) {
+func start(n *testbed.NetNS, sent bool) (*Capture, error) {
 	c := &Capture{sent: sent, stop: make(chan struct{}), ended: make(chan struct{})}
 	err := n.Do(func() error {
-		device, err := net.InterfaceByName(testutil.Device)
+		device, err := net.InterfaceByName(testbed.Device)
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func start(n *testutil.NetNS, sent bool) (*Capture, error) {
 			unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: device.Index}))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("capture on %s: %w", testutil.Device, err)
+		return nil, fmt.Errorf("capture on %s: %w", testbed.Device, err)
 	}
 	go c.run()
 	return c, nil
@@ -70,13 +70,13 @@ func start(n *testutil.NetNS, sent bool) (*Capture, error) {
 
 // Segment makes the device of the namespace send packets no larger than its MTU, so the other end sees the packets
 // that a wire would carry.
-func Segment(n *testutil.NetNS) error {
-	link, err := n.Netlink().LinkByName(testutil.Device)
+func Segment(n *testbed.NetNS) error {
+	link, err := n.Netlink().LinkByName(testbed.Device)
 	if err != nil {
-		return fmt.Errorf("find %s: %w", testutil.Device, err)
+		return fmt.Errorf("find %s: %w", testbed.Device, err)
 	}
 	if err := n.Netlink().LinkSetGSOMaxSegs(link, 1); err != nil {
-		return fmt.Errorf("switch segmentation offload of %s off: %w", testutil.Device, err)
+		return fmt.Errorf("switch segmentation offload of %s off: %w", testbed.Device, err)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (c *Capture) run() {
 			continue
 		}
 		if clock == 0 {
-			clock = time.Duration(time.Now().UnixNano() - int64(testutil.Now()))
+			clock = time.Duration(time.Now().UnixNano() - int64(testbed.Now()))
 		}
 		if p, ok := parse(buf[:n]); ok {
 			p.T = arrived(oob[:oobn], clock)
@@ -129,17 +129,17 @@ func parse(b []byte) (Packet, bool) {
 }
 
 // arrived returns the kernel's time stamp, or the present without one.
-func arrived(oob []byte, clock time.Duration) testutil.Instant {
+func arrived(oob []byte, clock time.Duration) testbed.Instant {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err == nil {
 		for _, m := range messages {
 			if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= 16 {
 				sec, ns := binary.NativeEndian.Uint64(m.Data), binary.NativeEndian.Uint64(m.Data[8:])
-				return testutil.Instant(int64(sec)*1e9 + int64(ns) - int64(clock))
+				return testbed.Instant(int64(sec)*1e9 + int64(ns) - int64(clock))
 			}
 		}
 	}
-	return testutil.Now()
+	return testbed.Now()
 }
 
 // Stop ends the capture and returns the packets. It returns an error if the kernel dropped any packet before it was
@@ -160,7 +160,7 @@ func (c *Capture) Stop() ([]Packet, error) {
 
 // Rates returns the bytes per second in each interval of that length, between these instants, of the packets that
 // keep accepts (nil = all).
-func Rates(packets []Packet, from, to testutil.Instant, step time.Duration, keep func(Packet) bool) []float64 {
+func Rates(packets []Packet, from, to testbed.Instant, step time.Duration, keep func(Packet) bool) []float64 {
 	rates := make([]float64, int(to.Sub(from)/step))
 	for _, p := range packets {
 		if p.T < from || (keep != nil && !keep(p)) {

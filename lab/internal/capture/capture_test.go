@@ -11,17 +11,18 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/capture"
 )
 
 func TestMain(m *testing.M) {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	os.Exit(m.Run())
 }
 
 func TestRates(t *testing.T) {
-	second := testutil.Instant(time.Second)
+	second := testbed.Instant(time.Second)
 	packets := []capture.Packet{
 		{T: second - 1, Bytes: 1000, From: 1},
 		{T: second, Bytes: 100, From: 1},
@@ -44,7 +45,7 @@ func TestCapture(t *testing.T) {
 	if err := capture.Segment(pair.A); err != nil {
 		t.Fatal(err)
 	}
-	rx, err := testutil.StartReceiver(pair.B, testutil.ReceiverConfig{})
+	rx, err := testbed.StartReceiver(pair.B, testbed.ReceiverConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,9 +59,9 @@ func TestCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	const payload = 100000
-	begin := testutil.Now()
-	tx, err := testutil.StartSender(pair.A, testutil.SenderConfig{
-		To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String(), Bytes: payload,
+	begin := testbed.Now()
+	tx, err := testbed.StartSender(pair.A, testbed.SenderConfig{
+		To: netip.AddrPortFrom(pair.B4, testbed.DefaultPort).String(), Bytes: payload,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -87,10 +88,10 @@ func TestCapture(t *testing.T) {
 	}
 	got, segments := 0, 0
 	for _, p := range packets {
-		if p.To != testutil.DefaultPort || p.From != report.Conns[0].LocalPort {
+		if p.To != testbed.DefaultPort || p.From != report.Conns[0].LocalPort {
 			t.Errorf("packet from %d to %d", p.From, p.To)
 		}
-		if p.Bytes > 1500 || p.T < begin || p.T > testutil.Now() {
+		if p.Bytes > 1500 || p.T < begin || p.T > testbed.Now() {
 			t.Errorf("packet of %d bytes after %v", p.Bytes, p.T.Sub(begin))
 		}
 		if p.Bytes > 100 {
@@ -107,7 +108,7 @@ func TestCapture(t *testing.T) {
 }
 
 // retransmitted returns the number of segments that TCP has repeated in the namespace.
-func retransmitted(t *testing.T, n *testutil.NetNS) (segments int) {
+func retransmitted(t *testing.T, n *testbed.NetNS) (segments int) {
 	t.Helper()
 	err := n.Do(func() error {
 		fs, err := procfs.NewDefaultFS()

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/stat"
@@ -16,11 +16,11 @@ const step = 100 * time.Millisecond
 
 // When holds the instants of a transfer.
 type When struct {
-	Begin, At, Done, End testutil.Instant // begin of the transfer, limit, end of its command, end of the analysis
+	Begin, At, Done, End testbed.Instant // begin of the transfer, limit, end of its command, end of the analysis
 }
 
 // Steady returns the instant from which the limit should hold, with all data on the way delivered.
-func (w When) Steady() testutil.Instant { return w.Done.Add(time.Second) }
+func (w When) Steady() testbed.Instant { return w.Done.Add(time.Second) }
 
 // Figures holds the figures of one transfer. Rates are bytes of IP packets per second.
 type Figures struct {

@@ -4,12 +4,12 @@ import (
 	"math"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // arrival is a datagram that arrived.
 type arrival struct {
-	at       testutil.Instant
+	at       testbed.Instant
 	sequence uint64
 }
 
@@ -41,7 +41,7 @@ func (a Arrivals) Part() float64 {
 }
 
 // count computes the figures of the datagrams that arrived between two instants.
-func count(all []arrival, from, to testutil.Instant, group int) Arrivals {
+func count(all []arrival, from, to testbed.Instant, group int) Arrivals {
 	var came []arrival
 	for _, a := range all {
 		if a.at >= from && a.at < to {
@@ -70,7 +70,7 @@ func count(all []arrival, from, to testutil.Instant, group int) Arrivals {
 			gaps = append(gaps, came[i].at.Sub(came[i-group].at))
 		}
 	}
-	f.Median, f.P5, f.P95 = testutil.Percentile(gaps, 50), testutil.Percentile(gaps, 5), testutil.Percentile(gaps, 95)
+	f.Median, f.P5, f.P95 = testbed.Percentile(gaps, 50), testbed.Percentile(gaps, 5), testbed.Percentile(gaps, 95)
 	var sum, squares float64
 	for _, g := range gaps {
 		sum += float64(g)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -15,7 +16,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestCount(t *testing.T) {
-	const ms = testutil.Instant(time.Millisecond)
+	const ms = testbed.Instant(time.Millisecond)
 	all := []arrival{{1 * ms, 10}, {3 * ms, 11}, {5 * ms, 12}, {7 * ms, 15}, {9 * ms, 16}, {19 * ms, 17}, {30 * ms, 20}}
 	f := count(all, 3*ms, 30*ms, 2)
 	if f.Count != 5 || f.Lost != 2 || f.Longest != 10*time.Millisecond {
@@ -52,7 +53,7 @@ func TestSendReceive(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tx.Close()
-		begin := testutil.Now()
+		begin := testbed.Now()
 		if err := tx.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +63,7 @@ func TestSendReceive(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Millisecond)
-		f, err := rx.Arrived(begin, testutil.Now(), 1)
+		f, err := rx.Arrived(begin, testbed.Now(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"os/exec"
 	"syscall"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // processName is the argv[0] that tells a program to run as one of these processes.
@@ -28,9 +28,9 @@ type config struct {
 
 // order is each further line to a process, and answer is the reply. The reply to the configuration is empty.
 type order struct {
-	Start    bool             `json:"start,omitempty"` // sender: start to send
-	From, To testutil.Instant // receiver: report the datagrams between the two
-	Group    int              // group size of the gaps
+	Start    bool            `json:"start,omitempty"` // sender: start to send
+	From, To testbed.Instant // receiver: report the datagrams between the two
+	Group    int             // group size of the gaps
 }
 
 type answer struct {
@@ -74,7 +74,7 @@ type process struct {
 }
 
 // start starts this program again in the namespace, as a user if uid is not 0.
-func start(n *testutil.NetNS, uid uint32, c config) (*process, error) {
+func start(n *testbed.NetNS, uid uint32, c config) (*process, error) {
 	p := &process{cmd: &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{processName}, Stderr: os.Stderr, Env: os.Environ(),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // the starter handles Ctrl-C in a terminal

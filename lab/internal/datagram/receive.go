@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // Receiver is a process with one socket. The kernel records the arrival time of a datagram, so a wait of the process
@@ -20,13 +20,13 @@ type Receiver struct{ *process }
 
 // StartReceiver starts a receiver in the namespace; it listens when this
 // returns. Close ends it.
-func StartReceiver(n *testutil.NetNS, at netip.AddrPort) (*Receiver, error) {
+func StartReceiver(n *testbed.NetNS, at netip.AddrPort) (*Receiver, error) {
 	p, err := start(n, 0, config{Listen: at.String()})
 	return &Receiver{p}, err
 }
 
 // Arrived returns the figures of the datagrams between two instants. Gaps are between every group-th datagram.
-func (r *Receiver) Arrived(from, to testutil.Instant, group int) (Arrivals, error) {
+func (r *Receiver) Arrived(from, to testbed.Instant, group int) (Arrivals, error) {
 	a, err := r.ask(order{From: from, To: to, Group: group})
 	return a.Arrived, err
 }
@@ -98,7 +98,7 @@ func (r *receiver) report(o order) (answer, error) {
 		return answer{}, r.err
 	}
 	a := answer{Arrived: count(r.came, o.From, o.To, o.Group)}
-	a.Arrived.CPU = testutil.ProcessCPU()
+	a.Arrived.CPU = testbed.ProcessCPU()
 	var info [9]uint32 // SK_MEMINFO_VARS; the last is drops
 	size := uint32(len(info) * 4)
 	const soMeminfo, drops = 55, 8
@@ -146,7 +146,7 @@ func (r *receiver) receive() {
 		for i := range int(n) {
 			stamp := (*unix.Timespec)(unsafe.Pointer(&controls[i][unix.CmsgLen(0)]))
 			r.came = append(r.came, arrival{
-				at:       testutil.Instant(stamp.Nano() + offset),
+				at:       testbed.Instant(stamp.Nano() + offset),
 				sequence: binary.NativeEndian.Uint64(heads[i][:]),
 			})
 		}
@@ -158,7 +158,7 @@ func (r *receiver) receive() {
 func clockOffset() int64 {
 	best, offset := time.Hour.Nanoseconds(), int64(0)
 	for range 20 {
-		before, wall, after := testutil.Now(), time.Now().UnixNano(), testutil.Now()
+		before, wall, after := testbed.Now(), time.Now().UnixNano(), testbed.Now()
 		if took := int64(after - before); took < best {
 			best, offset = took, int64(before)+took/2-wall
 		}

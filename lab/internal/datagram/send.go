@@ -12,14 +12,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // Sent holds the work of a sender since it started to send.
 type Sent struct {
-	At     testutil.Instant `json:"at"`
-	Count  uint64           `json:"count"` // datagrams that the kernel took
-	InCall time.Duration    `json:"in_call"`
+	At     testbed.Instant `json:"at"`
+	Count  uint64          `json:"count"` // datagrams that the kernel took
+	InCall time.Duration   `json:"in_call"`
 	// Failed counts the calls that the kernel refused, by the error's name.
 	Failed map[string]uint64 `json:"failed,omitempty"`
 	CPU    float64           `json:"cpu_seconds"` // CPU time of the process
@@ -63,7 +63,7 @@ type SenderConfig struct {
 
 // StartSender starts a sender in the namespace; it has its socket and sends
 // nothing. Close ends it.
-func StartSender(n *testutil.NetNS, c SenderConfig) (*Sender, error) {
+func StartSender(n *testbed.NetNS, c SenderConfig) (*Sender, error) {
 	p, err := start(n, c.UID, config{To: c.To.String(), Bytes: c.PayloadBytes, Rate: c.Rate, Remote: c.Remote})
 	return &Sender{p}, err
 }
@@ -134,7 +134,7 @@ func (s *sender) now() Sent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.sent.Sub(Sent{})
-	n.At, n.CPU = testutil.Now(), testutil.ProcessCPU()
+	n.At, n.CPU = testbed.Now(), testbed.ProcessCPU()
 	s.sent.Late = 0
 	if !s.calling.IsZero() {
 		n.InCall += time.Since(s.calling)

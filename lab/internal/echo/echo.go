@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/stat"
@@ -18,13 +18,13 @@ import (
 const port = 5002
 
 // Port returns the port configuration of an echoing receiver.
-func Port() testutil.Port { return testutil.Port{Number: port, RequestBytes: 1, ReplyBytes: 1} }
+func Port() testbed.Port { return testbed.Port{Number: port, RequestBytes: 1, ReplyBytes: 1} }
 
 // Measure sends a byte from the namespace to a receiver with Port, waits for its echo and a pause, and repeats that
 // for the given time. It returns the round trips in milliseconds.
-func Measure(ctx context.Context, b *bed.Bed, n *testutil.NetNS, to netip.Addr, pause, length time.Duration) ([]float64, error) {
-	tx, err := b.Sender(n, testutil.SenderConfig{
-		To: netip.AddrPortFrom(to, port).String(), Mode: testutil.Request,
+func Measure(ctx context.Context, b *bed.Bed, n *testbed.NetNS, to netip.Addr, pause, length time.Duration) ([]float64, error) {
+	tx, err := b.Sender(n, testbed.SenderConfig{
+		To: netip.AddrPortFrom(to, port).String(), Mode: testbed.Request,
 		RequestBytes: 1, ReplyBytes: 1, Pause: pause,
 	})
 	if err != nil {
@@ -34,14 +34,14 @@ func Measure(ctx context.Context, b *bed.Bed, n *testutil.NetNS, to netip.Addr, 
 	if err != nil {
 		return nil, err
 	}
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return nil, err
 	}
 	if _, err := tx.Stop(); err != nil {
 		return nil, err
 	}
 	var trips []float64
-	for _, d := range tx.Latency(begin, testutil.Now()) {
+	for _, d := range tx.Latency(begin, testbed.Now()) {
 		trips = append(trips, d.Seconds()*1e3)
 	}
 	return trips, nil
@@ -56,7 +56,7 @@ type Figures struct {
 
 // Of computes the figures of round trips.
 func Of(name string, trips []float64) Figures {
-	return Figures{Case: name, RTT: stat.Of(trips), P99: testutil.Percentile(trips, 99)}
+	return Figures{Case: name, RTT: stat.Of(trips), P99: testbed.Percentile(trips, 99)}
 }
 
 func (f Figures) String() string {

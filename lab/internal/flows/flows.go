@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/stat"
@@ -19,7 +19,7 @@ type Flows struct {
 }
 
 // Of computes flows from a capture; the senders' ports distinguish the connections.
-func Of(packets []capture.Packet, ports []uint16, from, to testutil.Instant) Flows {
+func Of(packets []capture.Packet, ports []uint16, from, to testbed.Instant) Flows {
 	f := Flows{Sum: capture.Rates(packets, from, to, time.Second, nil)}
 	for _, port := range ports {
 		f.Each = append(f.Each, capture.Rates(packets, from, to, time.Second, func(p capture.Packet) bool { return p.From == port }))

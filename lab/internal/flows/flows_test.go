@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/flows"
 )
 
 func TestFlows(t *testing.T) {
-	const second = testutil.Instant(time.Second)
+	const second = testbed.Instant(time.Second)
 	f := flows.Of([]capture.Packet{
 		{T: second, From: 1, Bytes: 1000},
 		{T: second, From: 2, Bytes: 3000},

@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 )
@@ -62,17 +62,17 @@ func New(b *bed.Bed, others string) (s Server, err error) {
 }
 
 // ByInetd serves under netnice's inetd, with flags, until the process is killed.
-func (s Server) ByInetd(ctx context.Context, n *testutil.NetNS, flags ...string) (*exec.Cmd, error) {
+func (s Server) ByInetd(ctx context.Context, n *testbed.NetNS, flags ...string) (*exec.Cmd, error) {
 	args := append(append([]string{"--socket", s.b.Socket(), "inetd"}, flags...), s.inetd)
 	return s.start(ctx, n, s.b.Program(), args...)
 }
 
 // Alone serves without inetd.
-func (s Server) Alone(ctx context.Context, n *testutil.NetNS) (*exec.Cmd, error) {
+func (s Server) Alone(ctx context.Context, n *testbed.NetNS) (*exec.Cmd, error) {
 	return s.start(ctx, n, program, s.alone)
 }
 
-func (s Server) start(ctx context.Context, n *testutil.NetNS, name string, args ...string) (*exec.Cmd, error) {
+func (s Server) start(ctx context.Context, n *testbed.NetNS, name string, args ...string) (*exec.Cmd, error) {
 	cmd, err := s.b.Start(n, name, args...)
 	if err != nil {
 		return nil, err

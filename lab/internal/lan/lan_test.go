@@ -6,17 +6,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestMain(m *testing.M) {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	os.Exit(m.Run())
 }
 
-func station(t *testing.T) *testutil.NetNS {
+func station(t *testing.T) *testbed.NetNS {
 	t.Helper()
-	n, err := testutil.NewNetNS()
+	n, err := testbed.NewNetNS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func segment(t *testing.T, bytesPerSec uint64) *Segment {
 	return s
 }
 
-func attach(t *testing.T, s *Segment, n *testutil.NetNS, address string) {
+func attach(t *testing.T, s *Segment, n *testbed.NetNS, address string) {
 	t.Helper()
 	if err := s.Attach(n, netip.MustParseAddr(address), 1000); err != nil {
 		t.Fatal(err)
@@ -44,16 +45,16 @@ func attach(t *testing.T, s *Segment, n *testutil.NetNS, address string) {
 
 // send sends in bulk from each namespace to one receiver and returns the payload
 // bytes per second of each connection.
-func send(t *testing.T, to *testutil.NetNS, at string, from map[*testutil.NetNS]int) map[netip.Addr]float64 {
+func send(t *testing.T, to *testbed.NetNS, at string, from map[*testbed.NetNS]int) map[netip.Addr]float64 {
 	t.Helper()
-	rx, err := testutil.StartReceiver(to, testutil.ReceiverConfig{})
+	rx, err := testbed.StartReceiver(to, testbed.ReceiverConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = rx.Close() })
 	for n, connections := range from {
-		tx, err := testutil.StartSender(n, testutil.SenderConfig{
-			To: netip.AddrPortFrom(netip.MustParseAddr(at), testutil.DefaultPort).String(), Connections: connections,
+		tx, err := testbed.StartSender(n, testbed.SenderConfig{
+			To: netip.AddrPortFrom(netip.MustParseAddr(at), testbed.DefaultPort).String(), Connections: connections,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -63,9 +64,9 @@ func send(t *testing.T, to *testutil.NetNS, at string, from map[*testutil.NetNS]
 			t.Fatal(err)
 		}
 	}
-	begin := testutil.Now().Add(time.Second)
+	begin := testbed.Now().Add(time.Second)
 	end := begin.Add(2 * time.Second)
-	if err := testutil.Sleep(t.Context(), end.Sub(testutil.Now())+100*time.Millisecond); err != nil {
+	if err := testbed.Sleep(t.Context(), end.Sub(testbed.Now())+100*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	rates, each := make(map[netip.Addr]float64), rx.ConnGoodputs(0, begin, end)
@@ -89,7 +90,7 @@ func TestSegmentIsShared(t *testing.T) {
 	attach(t, s, b, "10.98.0.2")
 	attach(t, s, c, "10.98.0.3")
 	sum, least := 0.0, 1e9
-	for _, r := range send(t, c, "10.98.0.3", map[*testutil.NetNS]int{a: 1, b: 4}) {
+	for _, r := range send(t, c, "10.98.0.3", map[*testbed.NetNS]int{a: 1, b: 4}) {
 		sum, least = sum+r, min(least, r)
 	}
 	t.Logf("%.3f MB/s, the lesser one %.3f", sum/1e6, least/1e6)
@@ -122,7 +123,7 @@ func TestSwitch(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := 0.0
-	for _, r := range send(t, c, "10.98.0.3", map[*testutil.NetNS]int{a: 4}) {
+	for _, r := range send(t, c, "10.98.0.3", map[*testbed.NetNS]int{a: 4}) {
 		sum += r
 	}
 	t.Logf("%.3f MB/s", sum/1e6)

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/capture"
 )
 
@@ -31,7 +31,7 @@ const (
 // rate. Each station has a queue of its own. The queue is in that device, but counts for the station's sockets like
 // a queue of its own device. Stations take turns, packet by packet. There are no collisions.
 type Segment struct {
-	hub         *testutil.NetNS
+	hub         *testbed.NetNS
 	through     netlink.Link // the medium
 	bridge      int          // its index
 	bytesPerSec uint64
@@ -40,7 +40,7 @@ type Segment struct {
 
 // NewSegment makes a segment without stations. It counts link bytes.
 func NewSegment(bytesPerSec uint64) (*Segment, error) {
-	hub, err := testutil.NewNetNS()
+	hub, err := testbed.NewNetNS()
 	if err != nil {
 		return nil, err
 	}
@@ -91,18 +91,18 @@ func (s *Segment) class(parent, handle uint32, bytesPerSec uint64) error {
 
 // Attach gives a namespace a Device with that address on the segment. A queue of that many packets holds the packets
 // from its networks (none = that address).
-func (s *Segment) Attach(n *testutil.NetNS, address netip.Addr, queue int, networks ...netip.Prefix) error {
+func (s *Segment) Attach(n *testbed.NetNS, address netip.Addr, queue int, networks ...netip.Prefix) error {
 	if len(networks) == 0 {
 		networks = []netip.Prefix{netip.PrefixFrom(address, address.BitLen())}
 	}
 	s.stations++
-	port, err := connect(s.hub, fmt.Sprintf("port%d", s.stations), n, testutil.Device)
+	port, err := connect(s.hub, fmt.Sprintf("port%d", s.stations), n, testbed.Device)
 	if err == nil {
 		err = errors.Join(
 			s.hub.Netlink().LinkSetMasterByIndex(port, s.bridge),
 			s.queue(netlink.MakeHandle(1, uint16(0x10+s.stations)), queue, networks),
 			redirect(s.hub, port, s.through),
-			setUp(n, testutil.Device, address),
+			setUp(n, testbed.Device, address),
 			capture.Segment(n))
 	}
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Segment) queue(handle uint32, packets int, networks []netip.Prefix) err
 }
 
 // redirect sends all packets that a port receives through another device first.
-func redirect(n *testutil.NetNS, port, through netlink.Link) error {
+func redirect(n *testbed.NetNS, port, through netlink.Link) error {
 	index := port.Attrs().Index
 	if err := n.Netlink().QdiscAdd(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS,
@@ -155,7 +155,7 @@ func redirect(n *testutil.NetNS, port, through netlink.Link) error {
 }
 
 // connect joins two namespaces by a veth pair and returns the first one's end.
-func connect(a *testutil.NetNS, nameA string, b *testutil.NetNS, nameB string) (netlink.Link, error) {
+func connect(a *testbed.NetNS, nameA string, b *testbed.NetNS, nameB string) (netlink.Link, error) {
 	peer, err := os.Open(b.Path())
 	if err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func connect(a *testutil.NetNS, nameA string, b *testutil.NetNS, nameB string) (
 }
 
 // setUp gives a device its address, and sets it up.
-func setUp(n *testutil.NetNS, device string, address netip.Addr) error {
+func setUp(n *testbed.NetNS, device string, address netip.Addr) error {
 	link, err := n.Netlink().LinkByName(device)
 	if err != nil {
 		return err

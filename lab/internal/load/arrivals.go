@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 )
@@ -19,7 +19,7 @@ const rhythm = 4 * time.Second
 
 // Arrivals starts the sender and gives it n per cent of a processor in slots (100: leaves it unchanged). It returns
 // the packets of its connection that arrive in that time, and ends the sender.
-func (c Calculating) Arrivals(ctx context.Context, b *bed.Bed, pair *testutil.Pair, n int, length time.Duration) (packets []capture.Packet, err error) {
+func (c Calculating) Arrivals(ctx context.Context, b *bed.Bed, pair *testbed.Pair, n int, length time.Duration) (packets []capture.Packet, err error) {
 	cmd, err := c.Start(ctx, pair.A)
 	if err != nil {
 		return nil, err
@@ -30,14 +30,14 @@ func (c Calculating) Arrivals(ctx context.Context, b *bed.Bed, pair *testutil.Pa
 			return nil, err
 		}
 	}
-	if err := testutil.Sleep(ctx, rhythm); err != nil {
+	if err := testbed.Sleep(ctx, rhythm); err != nil {
 		return nil, err
 	}
 	recording, err := capture.Start(pair.B)
 	if err != nil {
 		return nil, err
 	}
-	if err := testutil.Sleep(ctx, length); err != nil {
+	if err := testbed.Sleep(ctx, length); err != nil {
 		return nil, err
 	}
 	all, err := recording.Stop()

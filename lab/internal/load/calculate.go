@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 )
 
@@ -42,21 +42,21 @@ func maybeCalculate() {
 }
 
 // Start starts the sender in a namespace, and waits until it knows its speed. End it with bed.Kill.
-func (c Calculating) Start(ctx context.Context, n *testutil.NetNS) (*exec.Cmd, error) {
+func (c Calculating) Start(ctx context.Context, n *testbed.NetNS) (*exec.Cmd, error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d", calculatingRole, c.To, c.Write, c.PerByte.Nanoseconds()))
 	cmd.SysProcAttr, cmd.Stderr = &syscall.SysProcAttr{Setsid: true}, os.Stderr
 	if err := n.Start(cmd); err != nil {
 		return nil, fmt.Errorf("start a sender: %w", err)
 	}
-	if err := testutil.Sleep(ctx, time.Second/2); err != nil {
+	if err := testbed.Sleep(ctx, time.Second/2); err != nil {
 		return nil, errors.Join(err, bed.Kill(cmd))
 	}
 	return cmd, nil
 }
 
 // Send starts the sender, calls prepare for it, and measures it for a while.
-func (c Calculating) Send(ctx context.Context, n *testutil.NetNS, rx *testutil.Receiver, d time.Duration, prepare func(pid int) error) (s Sent, err error) {
+func (c Calculating) Send(ctx context.Context, n *testbed.NetNS, rx *testbed.Receiver, d time.Duration, prepare func(pid int) error) (s Sent, err error) {
 	cmd, err := c.Start(ctx, n)
 	if err != nil {
 		return s, err

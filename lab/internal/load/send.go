@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // Sent holds the results of a sender over a while.
@@ -19,8 +19,8 @@ type Sent struct {
 const settle = 400 * time.Millisecond
 
 // Send starts a sender of one connection, calls prepare for it, and measures it for a while.
-func Send(ctx context.Context, n *testutil.NetNS, rx *testutil.Receiver, c testutil.SenderConfig, d time.Duration, prepare func(pid int) error) (s Sent, err error) {
-	tx, err := testutil.StartSender(n, c)
+func Send(ctx context.Context, n *testbed.NetNS, rx *testbed.Receiver, c testbed.SenderConfig, d time.Duration, prepare func(pid int) error) (s Sent, err error) {
+	tx, err := testbed.StartSender(n, c)
 	if err != nil {
 		return s, err
 	}
@@ -39,18 +39,18 @@ func Send(ctx context.Context, n *testutil.NetNS, rx *testutil.Receiver, c testu
 }
 
 // measure returns the sender's processor time, and the rate of arriving data.
-func measure(ctx context.Context, rx *testutil.Receiver, pid int, d time.Duration) (s Sent, err error) {
-	if err := testutil.Sleep(ctx, settle); err != nil {
+func measure(ctx context.Context, rx *testbed.Receiver, pid int, d time.Duration) (s Sent, err error) {
+	if err := testbed.Sleep(ctx, settle); err != nil {
 		return s, err
 	}
 	before := Threads(pid)
-	from := testutil.Now()
-	if err := testutil.Sleep(ctx, d); err != nil {
+	from := testbed.Now()
+	if err := testbed.Sleep(ctx, d); err != nil {
 		return s, err
 	}
 	after := Threads(pid)
-	to := testutil.Now()
-	if err := testutil.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
+	to := testbed.Now()
+	if err := testbed.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
 		return s, err
 	}
 	s.BytesPerSec = rx.Goodput(0, from, to)

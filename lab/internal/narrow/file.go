@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/routed"
 	"github.com/netnice/netnice/lab/internal/tftp"
@@ -35,13 +35,13 @@ func options() tftp.Options { return tftp.Options{WindowBlocks: 64, Timeout: 5 *
 // received is the result of a file's receiver.
 type received struct {
 	tftp.Received
-	at  testutil.Instant
+	at  testbed.Instant
 	err error
 }
 
 // file sends a file by TFTP, until it is complete or that time has passed.
-func (f *Figures) file(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testutil.Receiver, t Transfer, over time.Duration) error {
-	if err := testutil.Sleep(ctx, pause(b)); err != nil {
+func (f *Figures) file(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testbed.Receiver, t Transfer, over time.Duration) error {
+	if err := testbed.Sleep(ctx, pause(b)); err != nil {
 		return err
 	}
 	dropped, err := s.Dropped()
@@ -55,10 +55,10 @@ func (f *Figures) file(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *tes
 	defer sink.Close()
 	defer source.Close()
 	came, sent := make(chan received, 1), make(chan tftp.Sent, 1)
-	from := testutil.Now()
+	from := testbed.Now()
 	go func() {
 		r, err := tftp.Receive(sink, options())
-		came <- received{r, testutil.Now(), err}
+		came <- received{r, testbed.Now(), err}
 	}()
 	go func() {
 		n, _ := tftp.Send(source, t.FileBytes, options()) // a closed socket ends it; the receiver knows the result
@@ -68,7 +68,7 @@ func (f *Figures) file(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *tes
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(source.Close(), testutil.Sleep(ctx, 200*time.Millisecond)); err != nil { // for the last sample
+	if err := errors.Join(source.Close(), testbed.Sleep(ctx, 200*time.Millisecond)); err != nil { // for the last sample
 		return err
 	}
 	after, err := s.Dropped()
@@ -80,7 +80,7 @@ func (f *Figures) file(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *tes
 	f.BitsPerSec = float64(f.File.Arrived) * 8 / f.Seconds
 	f.Arrived, f.Sent = uint64(r.Blocks), uint64((<-sent).Blocks)
 	if t.Beside {
-		f.BesideBits = tcp.Goodput(testutil.DefaultPort+1, from, r.at) * 8
+		f.BesideBits = tcp.Goodput(testbed.DefaultPort+1, from, r.at) * 8
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/datagram"
@@ -63,7 +63,7 @@ type Figures struct {
 	LostBy []float64 `json:"packets_lost_by_5_s,omitempty"`
 	File   *File     `json:"file,omitempty"`
 
-	from testutil.Instant // start of the measured time
+	from testbed.Instant // start of the measured time
 }
 
 // ArrivedPart returns the arrived part of the sent packets.
@@ -164,14 +164,14 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 	if err := s.Shape(linkBytes*1500/1514, burst, queue); err != nil {
 		return f, err
 	}
-	ports := []testutil.Port{{Number: testutil.DefaultPort}, {Number: testutil.DefaultPort + 1}}
-	tcp, err := b.Receiver(s.Sink, testutil.ReceiverConfig{Ports: ports})
+	ports := []testbed.Port{{Number: testbed.DefaultPort}, {Number: testbed.DefaultPort + 1}}
+	tcp, err := b.Receiver(s.Sink, testbed.ReceiverConfig{Ports: ports})
 	if err != nil {
 		return f, err
 	}
 	for _, one := range []struct {
 		on   bool
-		from *testutil.NetNS
+		from *testbed.NetNS
 		to   netip.Addr
 	}{{t.Adapt, s.Source, s.Sink4}, {t.AdaptBeside, s.Others, s.Other4}} {
 		if !one.on {
@@ -189,7 +189,7 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 		}
 	}
 	if t.Beside {
-		other, err := b.Sender(s.Others, testutil.SenderConfig{To: netip.AddrPortFrom(s.Other4, testutil.DefaultPort+1).String(), Congestion: "cubic"})
+		other, err := b.Sender(s.Others, testbed.SenderConfig{To: netip.AddrPortFrom(s.Other4, testbed.DefaultPort+1).String(), Congestion: "cubic"})
 		if err != nil {
 			return f, err
 		}
@@ -208,7 +208,7 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 
 func pause(b *bed.Bed) time.Duration { return b.Length(settle, settleQuick) }
 
-func (f *Figures) datagrams(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testutil.Receiver, t Transfer, over time.Duration) error {
+func (f *Figures) datagrams(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testbed.Receiver, t Transfer, over time.Duration) error {
 	at := netip.AddrPortFrom(s.Sink4, udpPort)
 	rx, err := datagram.StartReceiver(s.Sink, at)
 	if err != nil {
@@ -223,7 +223,7 @@ func (f *Figures) datagrams(ctx context.Context, b *bed.Bed, s *routed.Site, tcp
 	if err := tx.Start(); err != nil {
 		return err
 	}
-	err = f.watch(ctx, b, s, tcp, t, over, func(from, to testutil.Instant) (float64, error) {
+	err = f.watch(ctx, b, s, tcp, t, over, func(from, to testbed.Instant) (float64, error) {
 		a, err := rx.Arrived(from, to, 1)
 		f.Arrived, f.Sent = a.Count, uint64(int64(a.Count)+max(a.Lost, 0))
 		return float64(a.Count) * payload, err
@@ -231,12 +231,12 @@ func (f *Figures) datagrams(ctx context.Context, b *bed.Bed, s *routed.Site, tcp
 	if err != nil {
 		return err
 	}
-	return f.countBySteps(func(to testutil.Instant) (datagram.Arrivals, error) { return rx.Arrived(f.from, to, 1) })
+	return f.countBySteps(func(to testbed.Instant) (datagram.Arrivals, error) { return rx.Arrived(f.from, to, 1) })
 }
 
 // countBySteps counts sent and lost datagrams in each step; arrivedBy returns the arrivals since the first step
 // began.
-func (f *Figures) countBySteps(arrivedBy func(to testutil.Instant) (datagram.Arrivals, error)) error {
+func (f *Figures) countBySteps(arrivedBy func(to testbed.Instant) (datagram.Arrivals, error)) error {
 	var before datagram.Arrivals
 	for i := range f.Rates {
 		a, err := arrivedBy(f.from.Add(time.Duration(i+1) * step))
@@ -251,23 +251,23 @@ func (f *Figures) countBySteps(arrivedBy func(to testutil.Instant) (datagram.Arr
 	return nil
 }
 
-func (f *Figures) segments(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testutil.Receiver, t Transfer, over time.Duration) error {
-	tx, err := b.Sender(s.Source, testutil.SenderConfig{To: netip.AddrPortFrom(s.Sink4, testutil.DefaultPort).String(), Congestion: "cubic"})
+func (f *Figures) segments(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testbed.Receiver, t Transfer, over time.Duration) error {
+	tx, err := b.Sender(s.Source, testbed.SenderConfig{To: netip.AddrPortFrom(s.Sink4, testbed.DefaultPort).String(), Congestion: "cubic"})
 	if err != nil {
 		return err
 	}
 	if _, err := tx.Start(); err != nil {
 		return err
 	}
-	if err := testutil.Sleep(ctx, pause(b)); err != nil {
+	if err := testbed.Sleep(ctx, pause(b)); err != nil {
 		return err
 	}
 	before, _, err := tx.Info()
 	if err != nil || len(before) == 0 {
 		return errors.Join(err, errors.New("no connection"))
 	}
-	err = f.watch(ctx, b, s, tcp, t, over, func(from, to testutil.Instant) (float64, error) {
-		return tcp.Goodput(testutil.DefaultPort, from, to) * to.Sub(from).Seconds(), nil
+	err = f.watch(ctx, b, s, tcp, t, over, func(from, to testbed.Instant) (float64, error) {
+		return tcp.Goodput(testbed.DefaultPort, from, to) * to.Sub(from).Seconds(), nil
 	})
 	if err != nil {
 		return err
@@ -283,9 +283,9 @@ func (f *Figures) segments(ctx context.Context, b *bed.Bed, s *routed.Site, tcp 
 }
 
 // watch waits, and measures the traffic that arrives meanwhile.
-func (f *Figures) watch(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testutil.Receiver, t Transfer, over time.Duration, payloadOf func(from, to testutil.Instant) (float64, error)) error {
+func (f *Figures) watch(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testbed.Receiver, t Transfer, over time.Duration, payloadOf func(from, to testbed.Instant) (float64, error)) error {
 	if t.UDP { // TCP has waited
-		if err := testutil.Sleep(ctx, pause(b)); err != nil {
+		if err := testbed.Sleep(ctx, pause(b)); err != nil {
 			return err
 		}
 	}
@@ -293,13 +293,13 @@ func (f *Figures) watch(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *te
 	if err != nil {
 		return err
 	}
-	from := testutil.Now()
+	from := testbed.Now()
 	f.from = from
-	if err := testutil.Sleep(ctx, over); err != nil {
+	if err := testbed.Sleep(ctx, over); err != nil {
 		return err
 	}
-	to := testutil.Now()
-	if err := testutil.Sleep(ctx, 200*time.Millisecond); err != nil { // for the last sample
+	to := testbed.Now()
+	if err := testbed.Sleep(ctx, 200*time.Millisecond); err != nil { // for the last sample
 		return err
 	}
 	after, err := s.Dropped()
@@ -314,7 +314,7 @@ func (f *Figures) watch(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *te
 		}
 		f.Rates = append(f.Rates, bytes*8/step.Seconds())
 		if t.Beside {
-			f.BesideRates = append(f.BesideRates, tcp.Goodput(testutil.DefaultPort+1, at, at.Add(step))*8)
+			f.BesideRates = append(f.BesideRates, tcp.Goodput(testbed.DefaultPort+1, at, at.Add(step))*8)
 		}
 	}
 	bytes, err := payloadOf(from, to)
@@ -323,7 +323,7 @@ func (f *Figures) watch(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *te
 	}
 	f.BitsPerSec = bytes * 8 / f.Seconds
 	if t.Beside {
-		f.BesideBits = tcp.Goodput(testutil.DefaultPort+1, from, to) * 8
+		f.BesideBits = tcp.Goodput(testbed.DefaultPort+1, from, to) * 8
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // Site is this topology:
@@ -25,7 +25,7 @@ import (
 // The same exists with fd00:96:N::2 and so on. N distinguishes sites: a limit on a destination covers all senders to
 // it. The devices have an MTU of 1500.
 type Site struct {
-	Source, Others, Router, Sink *testutil.NetNS
+	Source, Others, Router, Sink *testbed.NetNS
 	Sink4, Sink6                 netip.Addr
 	Other4                       netip.Addr // another address of the sink
 	number                       int
@@ -40,8 +40,8 @@ func Open(number int) (s *Site, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	for _, n := range []**testutil.NetNS{&s.Source, &s.Others, &s.Router, &s.Sink} {
-		if *n, err = testutil.NewNetNS(); err != nil {
+	for _, n := range []**testbed.NetNS{&s.Source, &s.Others, &s.Router, &s.Sink} {
+		if *n, err = testbed.NewNetNS(); err != nil {
 			return s, err
 		}
 	}
@@ -50,7 +50,7 @@ func Open(number int) (s *Site, err error) {
 			return s, err
 		}
 	}
-	for i, n := range []*testutil.NetNS{s.Source, s.Others, s.Sink} {
+	for i, n := range []*testbed.NetNS{s.Source, s.Others, s.Sink} {
 		if err := s.join(i+1, n); err != nil {
 			return s, err
 		}
@@ -59,7 +59,7 @@ func Open(number int) (s *Site, err error) {
 }
 
 // join makes the veth pair number i from the router, where its name is toI, to a namespace.
-func (s *Site) join(i int, n *testutil.NetNS) error {
+func (s *Site) join(i int, n *testbed.NetNS) error {
 	file, err := os.Open(n.Path())
 	if err != nil {
 		return err
@@ -68,16 +68,16 @@ func (s *Site) join(i int, n *testutil.NetNS) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.TxQLen = fmt.Sprintf("to%d", i), 1500, 1000
 	err = s.Router.Netlink().LinkAdd(&netlink.Veth{
-		LinkAttrs: attrs, PeerName: testutil.Device, PeerMTU: 1500, PeerNamespace: netlink.NsFd(int(file.Fd())),
+		LinkAttrs: attrs, PeerName: testbed.Device, PeerMTU: 1500, PeerNamespace: netlink.NsFd(int(file.Fd())),
 	})
 	if err != nil {
 		return fmt.Errorf("add veth pair: %w", err)
 	}
 	for _, end := range []struct {
-		n      *testutil.NetNS
+		n      *testbed.NetNS
 		device string
 		host   int
-	}{{s.Router, attrs.Name, 1}, {n, testutil.Device, 2}} {
+	}{{s.Router, attrs.Name, 1}, {n, testbed.Device, 2}} {
 		h := end.n.Netlink()
 		link, err := h.LinkByName(end.device)
 		if err != nil {
@@ -185,7 +185,7 @@ func (s *Site) FromOthers() (float64, error) {
 // Close removes everything.
 func (s *Site) Close() error {
 	var errs []error
-	for _, n := range []*testutil.NetNS{s.Source, s.Others, s.Router, s.Sink} {
+	for _, n := range []*testbed.NetNS{s.Source, s.Others, s.Router, s.Sink} {
 		if n != nil {
 			errs = append(errs, n.Close())
 		}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net/netip"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/lan"
 )
@@ -27,12 +27,12 @@ func Hub(b *bed.Bed, servers int) (s Site, err error) {
 		return s, err
 	}
 	b.Defer(segment.Close)
-	if s, err = stations(b, servers, func(n *testutil.NetNS, at netip.Addr) error { return segment.Attach(n, at, deviceQueue) }); err != nil {
+	if s, err = stations(b, servers, func(n *testbed.NetNS, at netip.Addr) error { return segment.Attach(n, at, deviceQueue) }); err != nil {
 		return s, err
 	}
 	s.FilesAt, s.EchoAt = hubAddress(1), hubAddress(servers)
 	for i := range servers {
-		if err := segment.Attach([]*testutil.NetNS{s.Files, s.Echo}[i], hubAddress(1+i), deviceQueue); err != nil {
+		if err := segment.Attach([]*testbed.NetNS{s.Files, s.Echo}[i], hubAddress(1+i), deviceQueue); err != nil {
 			return s, err
 		}
 	}
@@ -55,7 +55,7 @@ func Switched(b *bed.Bed) (s Site, err error) {
 		return s, err
 	}
 	b.Defer(w.Close)
-	s, err = stations(b, 2, func(n *testutil.NetNS, at netip.Addr) error {
+	s, err = stations(b, 2, func(n *testbed.NetNS, at netip.Addr) error {
 		return errors.Join(segment.Attach(n, at, deviceQueue), lan.Via(n, own))
 	})
 	if err != nil {
@@ -66,10 +66,10 @@ func Switched(b *bed.Bed) (s Site, err error) {
 }
 
 // stations makes the namespaces, and attaches those that are not servers.
-func stations(b *bed.Bed, servers int, attach func(*testutil.NetNS, netip.Addr) error) (s Site, err error) {
-	all := make([]*testutil.NetNS, servers+3)
+func stations(b *bed.Bed, servers int, attach func(*testbed.NetNS, netip.Addr) error) (s Site, err error) {
+	all := make([]*testbed.NetNS, servers+3)
 	for i := range all {
-		if all[i], err = testutil.NewNetNS(); err != nil {
+		if all[i], err = testbed.NewNetNS(); err != nil {
 			return s, err
 		}
 		b.Defer(all[i].Close)

@@ -11,7 +11,7 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
@@ -32,11 +32,11 @@ const (
 
 // Site assigns the roles to the stations.
 type Site struct {
-	Files, Echo *testutil.NetNS // servers; they may be the same
+	Files, Echo *testbed.NetNS // servers; they may be the same
 	FilesAt     netip.Addr
 	EchoAt      netip.Addr
-	Typist      *testutil.NetNS
-	Downloaders []*testutil.NetNS
+	Typist      *testbed.NetNS
+	Downloaders []*testbed.NetNS
 }
 
 // measured holds the measurements of one run.
@@ -62,7 +62,7 @@ func Run(ctx context.Context, b *bed.Bed, site Site, title, paper string) error 
 		return err
 	}
 	url := fmt.Sprintf("ftp://%s/%s", site.FilesAt, ftp.Path)
-	if _, err := b.Receiver(site.Echo, testutil.ReceiverConfig{Ports: []testutil.Port{echo.Port()}}); err != nil {
+	if _, err := b.Receiver(site.Echo, testbed.ReceiverConfig{Ports: []testbed.Port{echo.Port()}}); err != nil {
 		return err
 	}
 	idle, err := echo.Measure(ctx, b, site.Typist, site.EchoAt, pause, b.Length(3*time.Second, time.Second))
@@ -143,10 +143,10 @@ func one(ctx context.Context, b *bed.Bed, site Site, url string, length time.Dur
 		}
 		captures, curls = append(captures, c), append(curls, curl)
 	}
-	if err := testutil.Sleep(ctx, settle); err != nil {
+	if err := testbed.Sleep(ctx, settle); err != nil {
 		return m, err
 	}
-	begin := testutil.Now()
+	begin := testbed.Now()
 	if m.trips, err = echo.Measure(ctx, b, site.Typist, site.EchoAt, pause, length); err != nil {
 		return m, err
 	}
@@ -169,7 +169,7 @@ func one(ctx context.Context, b *bed.Bed, site Site, url string, length time.Dur
 			return m, err
 		}
 	}
-	return m, testutil.Sleep(ctx, 100*time.Millisecond) // until queues are empty
+	return m, testbed.Sleep(ctx, 100*time.Millisecond) // until queues are empty
 }
 
 func compute(name string, runs []measured) (figures, []float64) {
@@ -186,7 +186,7 @@ func compute(name string, runs []measured) (figures, []float64) {
 		}
 		sums = append(sums, sum)
 	}
-	f.Figures, f.Downloads, f.Jain = echo.Of(name, trips), stat.Of(sums), testutil.Jain(each)
+	f.Figures, f.Downloads, f.Jain = echo.Of(name, trips), stat.Of(sums), testbed.Jain(each)
 	f.Ratio = f.Downloads.Mean / limit
 	return f, trips
 }

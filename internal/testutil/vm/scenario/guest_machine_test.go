@@ -15,8 +15,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // paths is a machine with these paths for received packets:
@@ -26,7 +27,7 @@ import (
 //
 // The daemon is in the machine's namespace.
 type paths struct {
-	machine, far, container *testutil.NetNS
+	machine, far, container *testbed.NetNS
 }
 
 func newPaths(t *testing.T) *paths {
@@ -34,17 +35,17 @@ func newPaths(t *testing.T) *paths {
 	pair := testutil.MustPair(t)
 	p := &paths{machine: pair.A, far: pair.B}
 	var err error
-	p.container, err = testutil.NewNetNS()
+	p.container, err = testbed.NewNetNS()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.container.Close() })
 
 	tun, err := relay.Start(p.machine, p.far, "tun0", relay.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tun.Close() })
-	for i, n := range []*testutil.NetNS{p.machine, p.far} {
+	for i, n := range []*testbed.NetNS{p.machine, p.far} {
 		setUp(t, n, "tun0", fmt.Sprintf("10.90.1.%d/24", i+1))
 		vlan := attributes("nn0.7")
-		vlan.ParentIndex = device(t, n, testutil.Device).Attrs().Index
+		vlan.ParentIndex = device(t, n, testbed.Device).Attrs().Index
 		require.NoError(t, n.Netlink().LinkAdd(&netlink.Vlan{LinkAttrs: vlan, VlanId: 7}))
 		setUp(t, n, "nn0.7", fmt.Sprintf("10.90.3.%d/24", i+1))
 	}
@@ -59,14 +60,14 @@ func attributes(name string) netlink.LinkAttrs {
 	return a
 }
 
-func device(t *testing.T, n *testutil.NetNS, name string) netlink.Link {
+func device(t *testing.T, n *testbed.NetNS, name string) netlink.Link {
 	t.Helper()
 	link, err := n.Netlink().LinkByName(name)
 	require.NoError(t, err, name)
 	return link
 }
 
-func setUp(t *testing.T, n *testutil.NetNS, name, address string) {
+func setUp(t *testing.T, n *testbed.NetNS, name, address string) {
 	t.Helper()
 	link := device(t, n, name)
 	if address != "" {
@@ -78,7 +79,7 @@ func setUp(t *testing.T, n *testutil.NetNS, name, address string) {
 }
 
 // tool runs a program with an input.
-func tool(t *testing.T, n *testutil.NetNS, input string, args ...string) string {
+func tool(t *testing.T, n *testbed.NetNS, input string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin = strings.NewReader(input)
@@ -92,7 +93,7 @@ func tool(t *testing.T, n *testutil.NetNS, input string, args ...string) string 
 // wireguard joins the machine and the far side by a tunnel over nn0.
 func (p *paths) wireguard(t *testing.T) {
 	t.Helper()
-	sides := []*testutil.NetNS{p.machine, p.far}
+	sides := []*testbed.NetNS{p.machine, p.far}
 	var private, public [2]string
 	for i, n := range sides {
 		private[i] = tool(t, n, "", "wg", "genkey")
@@ -145,7 +146,7 @@ table ip nat {
 func (p *paths) state(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder
-	for i, n := range []*testutil.NetNS{p.machine, p.far, p.container} {
+	for i, n := range []*testbed.NetNS{p.machine, p.far, p.container} {
 		links, err := n.Netlink().LinkList()
 		require.NoError(t, err)
 		for _, l := range links {

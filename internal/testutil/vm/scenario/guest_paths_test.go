@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 const (
@@ -195,7 +195,7 @@ func transferOnce(t *testing.T, x transfer) float64 {
 }
 
 // download is a transfer by a program in a namespace from an address of the far side.
-func (p *paths) download(t *testing.T, n *testutil.NetNS, from string) {
+func (p *paths) download(t *testing.T, n *testbed.NetNS, from string) {
 	t.Helper()
 	transferred(t, func(t *testing.T) transfer {
 		return transfer{

@@ -18,11 +18,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 func TestMain(m *testing.M) {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	if text := os.Getenv("SCENARIO_PART"); text != "" {
 		if err := play(text); err != nil {
 			fmt.Fprintln(os.Stderr, text, err)
@@ -257,7 +257,7 @@ type actor struct {
 }
 
 // cast starts a process in a namespace; it is ready when this returns.
-func cast(t *testing.T, n *testutil.NetNS, p part) *actor {
+func cast(t *testing.T, n *testbed.NetNS, p part) *actor {
 	t.Helper()
 	text, err := json.Marshal(p)
 	require.NoError(t, err)

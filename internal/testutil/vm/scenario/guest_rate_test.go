@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 const (
@@ -47,10 +47,10 @@ func rated(t *testing.T, limit float64, try func(t *testing.T) float64) {
 func processors(t *testing.T) func() float64 {
 	t.Helper()
 	begin := time.Now()
-	before, err := testutil.ReadMachineCPU()
+	before, err := testbed.ReadMachineCPU()
 	require.NoError(t, err)
 	return func() float64 {
-		now, err := testutil.ReadMachineCPU()
+		now, err := testbed.ReadMachineCPU()
 		require.NoError(t, err)
 		return now.Sub(before).Busy / float64(runtime.NumCPU()) / time.Since(begin).Seconds()
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -22,15 +23,15 @@ func TestGuestShares(t *testing.T) {
 	p := testutil.MustPair(t)
 	daemon := start(t, exec.Command("netnice", "daemon"))
 	answers(t)
-	ports := []uint16{testutil.DefaultPort, testutil.DefaultPort + 1}
-	rx, err := testutil.StartReceiver(p.B, testutil.ReceiverConfig{
-		Interval: 50 * time.Millisecond, Ports: []testutil.Port{{Number: ports[0]}, {Number: ports[1]}},
+	ports := []uint16{testbed.DefaultPort, testbed.DefaultPort + 1}
+	rx, err := testbed.StartReceiver(p.B, testbed.ReceiverConfig{
+		Interval: 50 * time.Millisecond, Ports: []testbed.Port{{Number: ports[0]}, {Number: ports[1]}},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rx.Close() })
 	var pids [2]string
 	for i, connections := range []int{1, 4} {
-		tx, err := testutil.StartSender(p.A, testutil.SenderConfig{To: netip.AddrPortFrom(p.B4, ports[i]).String(), Connections: connections})
+		tx, err := testbed.StartSender(p.A, testbed.SenderConfig{To: netip.AddrPortFrom(p.B4, ports[i]).String(), Connections: connections})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = tx.Close() })
 		_, err = tx.Start()
@@ -43,9 +44,9 @@ func TestGuestShares(t *testing.T) {
 		t.Helper()
 		rated(t, limit, func(t *testing.T) float64 {
 			time.Sleep(wait)
-			from := testutil.Now()
+			from := testbed.Now()
 			time.Sleep(4 * time.Second)
-			to := testutil.Now()
+			to := testbed.Now()
 			time.Sleep(100 * time.Millisecond)
 			const perByte = 1 + 52.0/1448
 			a, b := rx.Goodput(ports[0], from, to)*perByte, rx.Goodput(ports[1], from, to)*perByte
@@ -74,8 +75,8 @@ func TestGuestShares(t *testing.T) {
 			t.Helper()
 			t.Logf("%s", tool(t, p.A, "", append([]string{"netnice"}, args...)...))
 		}
-		in("link", testutil.Device, "--up", "800kB/s")
-		in("reserve", "--pid", pids[0], "--link", testutil.Device, "--period", "50ms", "--slice", "15ms")
+		in("link", testbed.Device, "--up", "800kB/s")
+		in("reserve", "--pid", pids[0], "--link", testbed.Device, "--period", "50ms", "--slice", "15ms")
 		parts(t, 2*time.Second, 0.3, 0.7)
 	})
 	require.NoError(t, daemon.Process.Kill())

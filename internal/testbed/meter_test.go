@@ -1,9 +1,11 @@
-package testutil
+package testbed_test
 
 import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/netnice/netnice/internal/testbed"
 )
 
 // The meter's figures for a flow equal the connection's own counters, with segments and headers, for whole chunks or
@@ -12,34 +14,34 @@ func TestMeter(t *testing.T) {
 	for name, to := range map[string]string{"IPv4": "10.98.0.2:5002", "IPv6": "[fd00:98::2]:5002"} {
 		t.Run(name, func(t *testing.T) {
 			const each = 20_000_000
-			pair, r, s := flow(t, ReceiverConfig{Ports: []Port{{Number: 5001}, {Number: 5002}}}, SenderConfig{To: to, Bytes: each})
-			m, err := StartMeter(pair.A, Device, 5001, 3)
+			pair, r, s := flow(t, testbed.ReceiverConfig{Ports: []testbed.Port{{Number: 5001}, {Number: 5002}}}, testbed.SenderConfig{To: to, Bytes: each})
+			m, err := testbed.StartMeter(pair.A, testbed.Device, 5001, 3)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer m.Close()
-			from := Now() // a whole bin lies between it and the traffic
-			time.Sleep(2 * meterBin)
+			from := testbed.Now() // a whole bin lies between it and the traffic
+			time.Sleep(2 * testbed.MeterBin)
 			start(t, s)
 			if got := settled(r, each); got != each {
 				t.Fatalf("received %.0f bytes, want %d", got, each)
 			}
-			time.Sleep(2 * meterBin)
-			end := Now()
+			time.Sleep(2 * testbed.MeterBin)
+			end := testbed.Now()
 			report := stop(t, s)
 			got, err := m.Rate(5002, from, end)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got *= end.Sub(from - Instant(time.Millisecond)).Seconds()
+			got *= end.Sub(from - testbed.Instant(time.Millisecond)).Seconds()
 			c := report.Conns[0]
-			want := float64(c.BytesSent) + float64(int(c.DataSegments)*HeadersOf(c).PerSegment)
+			want := float64(c.BytesSent) + float64(int(c.DataSegments)*testbed.HeadersOf(c).PerSegment)
 			// The tolerance covers the handshake and the end, data sent after the last reading, and the edge of a
 			// bin.
 			if math.Abs(got/want-1) > 0.03 && c.BytesSent == each {
 				t.Errorf("%.0f IP bytes, want %.0f", got, want)
 			}
-			if got < each*(1+float64(HeadersOf(c).PerSegment)/1448*0.99) {
+			if got < each*(1+float64(testbed.HeadersOf(c).PerSegment)/1448*0.99) {
 				t.Errorf("%.0f IP bytes for %d of payload: headers are missing", got, each)
 			}
 			if other, err := m.Rate(5001, from, end); other != 0 || err != nil {

@@ -1,4 +1,4 @@
-package testutil
+package testbed_test
 
 import (
 	"errors"
@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -26,21 +29,21 @@ func inode(t *testing.T, path string) string {
 }
 
 func TestNamespacesAreRemoved(t *testing.T) {
-	RequireRoot(t)
+	testutil.RequireRoot(t)
 	before := inode(t, "/proc/self/ns/net")
-	pair, err := NewPair()
+	pair, err := testbed.NewPair()
 	if err != nil {
 		t.Fatal(err)
 	}
 	links, err := pair.A.Netlink().LinkList()
 	if err != nil || len(links) != 2 {
-		t.Errorf("%d links in A (%v), want lo and %s", len(links), err, Device)
+		t.Errorf("%d links in A (%v), want lo and %s", len(links), err, testbed.Device)
 	}
 	a := inode(t, pair.A.Path())
 	if a == before {
 		t.Fatal("A is the namespace of the test itself")
 	}
-	r, err := StartReceiver(pair.B, ReceiverConfig{})
+	r, err := testbed.StartReceiver(pair.B, testbed.ReceiverConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,20 +88,20 @@ func holders(t *testing.T, ns string) []string {
 
 // A sender must end when the process that started it dies.
 func TestTrafficEndsWithItsStarter(t *testing.T) {
-	_, _, s := flow(t, ReceiverConfig{}, SenderConfig{})
+	_, _, s := flow(t, testbed.ReceiverConfig{}, testbed.SenderConfig{})
 	start(t, s)
-	if err := s.proc.stdin.Close(); err != nil { // the kernel does the same when the starting process dies
+	if err := s.LoseStarter(); err != nil { // the kernel does the same when the starting process dies
 		t.Fatal(err)
 	}
 	select {
-	case <-s.proc.ended:
+	case <-s.Ended():
 	case <-time.After(2 * time.Second):
 		t.Fatal("the sender is still there")
 	}
 }
 
 func TestQuickAck(t *testing.T) {
-	pair := MustPair(t)
+	pair := testutil.MustPair(t)
 	for _, want := range []int{0, 1} {
 		for _, to := range []netip.Addr{pair.A4, pair.A6} {
 			routes, err := pair.B.Netlink().RouteGet(to.AsSlice())
@@ -115,8 +118,8 @@ func TestQuickAck(t *testing.T) {
 }
 
 func TestAddressesAndSysctls(t *testing.T) {
-	pair := MustPair(t)
-	link, err := pair.B.Netlink().LinkByName(Device)
+	pair := testutil.MustPair(t)
+	link, err := pair.B.Netlink().LinkByName(testbed.Device)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,31 +153,3 @@ func TestAddressesAndSysctls(t *testing.T) {
 		t.Error("the test's own namespace was changed")
 	}
 }
-
-func TestRequireRoot(t *testing.T) {
-	if Privileged() == nil {
-		f := &fakeTB{}
-		RequireRoot(f)
-		if f.said != "" {
-			t.Errorf("root, and yet %s", f.said)
-		}
-		return
-	}
-	for value, want := range map[string]string{"": "skip", "0": "skip", "1": "fatal"} {
-		t.Setenv(MustRunPrivileged, value)
-		f := &fakeTB{}
-		RequireRoot(f)
-		if f.said != want {
-			t.Errorf("%s=%q: %q, want %q", MustRunPrivileged, value, f.said, want)
-		}
-	}
-}
-
-// fakeTB records the calls of its methods.
-type fakeTB struct{ said string }
-
-func (f *fakeTB) Helper()               {}
-func (f *fakeTB) Cleanup(func())        {}
-func (f *fakeTB) Logf(string, ...any)   {}
-func (f *fakeTB) Skipf(string, ...any)  { f.said = "skip" }
-func (f *fakeTB) Fatalf(string, ...any) { f.said = "fatal" }

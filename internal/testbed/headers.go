@@ -1,4 +1,4 @@
-package testutil
+package testbed
 
 import "golang.org/x/sys/unix"
 

@@ -1,4 +1,4 @@
-package testutil
+package testbed
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/internal/testbed/relay"
 )
 
 // trafficName is the argv[0] that tells a program to run as a traffic process.

@@ -11,19 +11,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 func TestMain(m *testing.M) {
-	testutil.MaybeRunTraffic()
+	testbed.MaybeRunTraffic()
 	os.Exit(m.Run())
 }
 
 const ms = time.Millisecond
 
 // sockets returns a UDP socket of A that is connected to one of B.
-func sockets(t *testing.T, p *testutil.Pair, v6 bool) (a, b *net.UDPConn) {
+func sockets(t *testing.T, p *testbed.Pair, v6 bool) (a, b *net.UDPConn) {
 	t.Helper()
 	to := netip.AddrPortFrom(p.B4, 7)
 	if v6 {
@@ -51,7 +52,7 @@ func sockets(t *testing.T, p *testutil.Pair, v6 bool) (a, b *net.UDPConn) {
 	return a, b
 }
 
-func counters(t *testing.T, p *testutil.Pair) (aToB, bToA relay.Counters) {
+func counters(t *testing.T, p *testbed.Pair) (aToB, bToA relay.Counters) {
 	t.Helper()
 	aToB, bToA, err := p.Relay.Counters()
 	if err != nil {
@@ -91,7 +92,7 @@ func TestDelay(t *testing.T) {
 			}
 			trips = append(trips, time.Since(begin))
 		}
-		least, median := testutil.Percentile(trips, 0), testutil.Percentile(trips, 50)
+		least, median := testbed.Percentile(trips, 0), testbed.Percentile(trips, 50)
 		t.Logf("IPv6 %v: least %v, median %v", v6, least, median)
 		if least < 27*ms || median > 29*ms { // four wakeups; 1.05 ms occurred once
 			t.Errorf("round trips from %v, median %v, want 27 ms and at most 2 ms more", least, median)
@@ -238,12 +239,12 @@ func TestTCP(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const each = 15_000_000
 			p := testutil.MustDistantPair(t, relay.RoundTrip(20*ms))
-			rx, err := testutil.StartReceiver(p.B, testutil.ReceiverConfig{})
+			rx, err := testbed.StartReceiver(p.B, testbed.ReceiverConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer rx.Close()
-			tx, err := testutil.StartSender(p.A, testutil.SenderConfig{To: to, Bytes: each, Connections: 2, Congestion: "cubic"})
+			tx, err := testbed.StartSender(p.A, testbed.SenderConfig{To: to, Bytes: each, Connections: 2, Congestion: "cubic"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -251,13 +252,13 @@ func TestTCP(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for rx.Bytes(0, testutil.Now()) < 2*each {
-				if testutil.Now().Sub(begin) > 5*time.Second {
-					t.Fatalf("%.0f of %d bytes came in 5 s", rx.Bytes(0, testutil.Now()), 2*each)
+			for rx.Bytes(0, testbed.Now()) < 2*each {
+				if testbed.Now().Sub(begin) > 5*time.Second {
+					t.Fatalf("%.0f of %d bytes came in 5 s", rx.Bytes(0, testbed.Now()), 2*each)
 				}
 				time.Sleep(10 * ms)
 			}
-			took := testutil.Now().Sub(begin)
+			took := testbed.Now().Sub(begin)
 			report, err := tx.Stop()
 			if err != nil {
 				t.Fatal(err)

@@ -6,6 +6,6 @@
 // into the other. Senders use segmentation offload as on a real device, but the relay moves segments: each is
 // counted, lost, queued and delivered by itself.
 //
-// A program that uses it calls MaybeRun first of all in main or TestMain (testutil.MaybeRunTraffic does). The reason
+// A program that uses it calls MaybeRun first of all in main or TestMain (testbed.MaybeRunTraffic does). The reason
 // is that the relay process is an instance of that same program. It ends when the program that started it ends.
 package relay

@@ -1,33 +1,17 @@
-package testutil
+package testbed
 
 import (
 	"errors"
 	"fmt"
 	"os"
 
-	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/internal/testbed/relay"
 )
 
 // NewDistantPair is NewPair with a relay instead of the veth pair. The relay gives the path a delay, loss and a
 // bottleneck. Device is then a TUN device at both ends. Sockets may have windows that suit 300 ms at 100 MB/s.
 func NewDistantPair(c relay.Config) (*Pair, error) {
 	return newPair(func(p *Pair) error { return p.relay(c) })
-}
-
-// MustDistantPair is NewDistantPair for tests, as MustPair is NewPair.
-func MustDistantPair(t TB, c relay.Config) *Pair {
-	t.Helper()
-	RequireRoot(t)
-	p, err := NewDistantPair(c)
-	if err != nil {
-		t.Fatalf("make a pair with a relay: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Logf("remove pair with a relay: %v", err)
-		}
-	})
-	return p
 }
 
 func (p *Pair) relay(c relay.Config) error {

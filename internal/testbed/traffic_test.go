@@ -1,4 +1,4 @@
-package testutil
+package testbed_test
 
 import (
 	"errors"
@@ -9,19 +9,22 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // flow starts a receiver at the B end and a sender at the A end of a new pair.
-func flow(t *testing.T, rx ReceiverConfig, tx SenderConfig) (*Pair, *Receiver, *Sender) {
+func flow(t *testing.T, rx testbed.ReceiverConfig, tx testbed.SenderConfig) (*testbed.Pair, *testbed.Receiver, *testbed.Sender) {
 	t.Helper()
-	pair := MustPair(t)
+	pair := testutil.MustPair(t)
 	r, sender := flowOver(t, pair, rx, tx)
 	return pair, r, sender
 }
 
-func flowOver(t *testing.T, pair *Pair, rx ReceiverConfig, tx SenderConfig) (*Receiver, *Sender) {
+func flowOver(t *testing.T, pair *testbed.Pair, rx testbed.ReceiverConfig, tx testbed.SenderConfig) (*testbed.Receiver, *testbed.Sender) {
 	t.Helper()
-	r, err := StartReceiver(pair.B, rx)
+	r, err := testbed.StartReceiver(pair.B, rx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +32,7 @@ func flowOver(t *testing.T, pair *Pair, rx ReceiverConfig, tx SenderConfig) (*Re
 	if tx.To == "" {
 		tx.To = pair.B4.String() + ":5001"
 	}
-	s, err := StartSender(pair.A, tx)
+	s, err := testbed.StartSender(pair.A, tx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +40,7 @@ func flowOver(t *testing.T, pair *Pair, rx ReceiverConfig, tx SenderConfig) (*Re
 	return r, s
 }
 
-func start(t *testing.T, s *Sender) Instant {
+func start(t *testing.T, s *testbed.Sender) testbed.Instant {
 	t.Helper()
 	at, err := s.Start()
 	if err != nil {
@@ -46,7 +49,7 @@ func start(t *testing.T, s *Sender) Instant {
 	return at
 }
 
-func stop(t *testing.T, s *Sender) SenderReport {
+func stop(t *testing.T, s *testbed.Sender) testbed.SenderReport {
 	t.Helper()
 	report, err := s.Stop()
 	if err != nil {
@@ -56,9 +59,9 @@ func stop(t *testing.T, s *Sender) SenderReport {
 }
 
 // settled returns the receiver's count; it waits up to 2 s for want.
-func settled(r *Receiver, want float64) float64 {
+func settled(r *testbed.Receiver, want float64) float64 {
 	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if got := r.Bytes(0, Now()); got >= want || time.Now().After(deadline) {
+		if got := r.Bytes(0, testbed.Now()); got >= want || time.Now().After(deadline) {
 			return got
 		}
 	}
@@ -68,7 +71,7 @@ func TestReceiverCountsWhatWasSent(t *testing.T) {
 	const each = 3_000_000
 	for _, to := range []string{"10.98.0.2:5001", "[fd00:98::2]:5001"} {
 		t.Run(to, func(t *testing.T) {
-			_, r, s := flow(t, ReceiverConfig{}, SenderConfig{To: to, Connections: 3, Bytes: each, Congestion: "reno"})
+			_, r, s := flow(t, testbed.ReceiverConfig{}, testbed.SenderConfig{To: to, Connections: 3, Bytes: each, Congestion: "reno"})
 			start(t, s)
 			select {
 			case <-s.Done():
@@ -94,21 +97,21 @@ func TestReceiverCountsWhatWasSent(t *testing.T) {
 
 func TestShapersLimit(t *testing.T) {
 	const rate = 20e6
-	for name, shape := range map[string]func(*NetNS, uint64) error{"htb": ShapeHTB, "tbf": ShapeTBF} {
+	for name, shape := range map[string]func(*testbed.NetNS, uint64) error{"htb": testbed.ShapeHTB, "tbf": testbed.ShapeTBF} {
 		t.Run(name, func(t *testing.T) {
-			pair, r, s := flow(t, ReceiverConfig{}, SenderConfig{Connections: 2, Congestion: "cubic"})
+			pair, r, s := flow(t, testbed.ReceiverConfig{}, testbed.SenderConfig{Connections: 2, Congestion: "cubic"})
 			if err := shape(pair.A, rate); err != nil {
 				t.Fatal(err)
 			}
 			begin := start(t, s)
 			time.Sleep(1200 * time.Millisecond)
-			if err := Unshape(pair.A); err != nil {
+			if err := testbed.Unshape(pair.A); err != nil {
 				t.Fatal(err)
 			}
-			free := Now()
+			free := testbed.Now()
 			time.Sleep(300 * time.Millisecond)
 			report := stop(t, s)
-			h := HeadersOfAll(report.Conns)
+			h := testbed.HeadersOfAll(report.Conns)
 			limited := r.Goodput(0, begin.Add(300*time.Millisecond), begin.Add(1100*time.Millisecond))
 			// The virtual machines that run this are noisy: 8% is not a claim about HTB. It only shows that the
 			// shaper is in its place.
@@ -121,16 +124,16 @@ func TestShapersLimit(t *testing.T) {
 			if len(s.RTT(begin, free)) == 0 {
 				t.Error("no round trips were read")
 			}
-			if err := Unshape(pair.A); err != nil {
-				t.Errorf("second Unshape: %v", err)
+			if err := testbed.Unshape(pair.A); err != nil {
+				t.Errorf("second testbed.Unshape: %v", err)
 			}
 		})
 	}
 }
 
 func TestBigSendBlocksAndStops(t *testing.T) {
-	pair, _, s := flow(t, ReceiverConfig{}, SenderConfig{Mode: BigSend})
-	if err := ShapeHTB(pair.A, 10e6); err != nil {
+	pair, _, s := flow(t, testbed.ReceiverConfig{}, testbed.SenderConfig{Mode: testbed.BigSend})
+	if err := testbed.ShapeHTB(pair.A, 10e6); err != nil {
 		t.Fatal(err)
 	}
 	start(t, s)
@@ -147,16 +150,16 @@ func TestBigSendBlocksAndStops(t *testing.T) {
 
 func TestRequests(t *testing.T) {
 	_, r, s := flow(t,
-		ReceiverConfig{Ports: []Port{{Number: 5001, RequestBytes: 700, ReplyBytes: 50}}},
-		SenderConfig{Mode: Request, RequestBytes: 700, ReplyBytes: 50, Pause: 5 * time.Millisecond})
+		testbed.ReceiverConfig{Ports: []testbed.Port{{Number: 5001, RequestBytes: 700, ReplyBytes: 50}}},
+		testbed.SenderConfig{Mode: testbed.Request, RequestBytes: 700, ReplyBytes: 50, Pause: 5 * time.Millisecond})
 	begin := start(t, s)
 	time.Sleep(300 * time.Millisecond)
 	report := stop(t, s)
-	latency := s.Latency(begin, Now())
+	latency := s.Latency(begin, testbed.Now())
 	if report.Completed < 10 || len(latency) != report.Completed {
 		t.Errorf("%d requests, %d latencies, want the same and at least 10", report.Completed, len(latency))
 	}
-	if p50 := Percentile(latency, 50); p50 <= 0 || p50 > 20*time.Millisecond {
+	if p50 := testbed.Percentile(latency, 50); p50 <= 0 || p50 > 20*time.Millisecond {
 		t.Errorf("median latency %v on an empty veth", p50)
 	}
 	if got := settled(r, float64(report.Completed*700)); got < float64(report.Completed*700) {
@@ -166,9 +169,9 @@ func TestRequests(t *testing.T) {
 
 func TestShortConnections(t *testing.T) {
 	for _, wait := range []bool{false, true} {
-		_, r, s := flow(t, ReceiverConfig{}, SenderConfig{Mode: Short, Connections: 2, ShortWait: wait})
+		_, r, s := flow(t, testbed.ReceiverConfig{}, testbed.SenderConfig{Mode: testbed.Short, Connections: 2, ShortWait: wait})
 		begin := start(t, s)
-		for deadline := begin.Add(10 * time.Second); len(s.Latency(begin, Now())) < 20 && Now() < deadline; {
+		for deadline := begin.Add(10 * time.Second); len(s.Latency(begin, testbed.Now())) < 20 && testbed.Now() < deadline; {
 			time.Sleep(20 * time.Millisecond)
 		}
 		report := stop(t, s)
@@ -178,18 +181,18 @@ func TestShortConnections(t *testing.T) {
 		if got, want := settled(r, 13000*float64(report.Completed)), 13000*float64(report.Completed); got < want {
 			t.Errorf("wait=%v: received %.0f of %.0f", wait, got, want)
 		}
-		if len(s.Latency(begin, Now())) != report.Completed {
-			t.Errorf("wait=%v: %d latencies for %d", wait, len(s.Latency(begin, Now())), report.Completed)
+		if len(s.Latency(begin, testbed.Now())) != report.Completed {
+			t.Errorf("wait=%v: %d latencies for %d", wait, len(s.Latency(begin, testbed.Now())), report.Completed)
 		}
 	}
 }
 
 func TestForkAndUser(t *testing.T) {
 	const uid = 64321
-	pair, r, s := flow(t, ReceiverConfig{Ports: []Port{{Number: 5001}, {Number: 5002}}},
-		SenderConfig{UID: uid, Congestion: "cubic"})
+	pair, r, s := flow(t, testbed.ReceiverConfig{Ports: []testbed.Port{{Number: 5001}, {Number: 5002}}},
+		testbed.SenderConfig{UID: uid, Congestion: "cubic"})
 	begin := start(t, s)
-	child, err := s.Fork(SenderConfig{To: pair.B4.String() + ":5002", Congestion: "bbr"})
+	child, err := s.Fork(testbed.SenderConfig{To: pair.B4.String() + ":5002", Congestion: "bbr"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +207,7 @@ func TestForkAndUser(t *testing.T) {
 		t.Errorf("report %+v, want one child with pid %d", report, child)
 	}
 	for _, port := range []uint16{5001, 5002} {
-		if r.Goodput(port, begin, Now()) == 0 {
+		if r.Goodput(port, begin, testbed.Now()) == 0 {
 			t.Errorf("nothing received on port %d", port)
 		}
 	}
@@ -214,24 +217,24 @@ func TestForkAndUser(t *testing.T) {
 }
 
 func TestGrowWantsAStart(t *testing.T) {
-	_, _, s := flow(t, ReceiverConfig{}, SenderConfig{})
+	_, _, s := flow(t, testbed.ReceiverConfig{}, testbed.SenderConfig{})
 	if err := s.Grow(1); err == nil {
 		t.Error("a sender that was not started grew")
 	}
 }
 
 func TestGrow(t *testing.T) {
-	_, r, s := flow(t, ReceiverConfig{}, SenderConfig{})
+	_, r, s := flow(t, testbed.ReceiverConfig{}, testbed.SenderConfig{})
 	start(t, s)
 	if err := s.Grow(2); err != nil {
 		t.Fatal(err)
 	}
-	grown := Now()
+	grown := testbed.Now()
 	time.Sleep(150 * time.Millisecond)
 	if report := stop(t, s); len(report.Conns) != 3 {
 		t.Errorf("%d connections, want 3", len(report.Conns))
 	}
-	for i, rate := range r.ConnGoodputs(0, grown, Now()) {
+	for i, rate := range r.ConnGoodputs(0, grown, testbed.Now()) {
 		if rate == 0 {
 			t.Errorf("nothing came over connection %d", i)
 		}
@@ -239,11 +242,11 @@ func TestGrow(t *testing.T) {
 }
 
 func TestErrorsAreTold(t *testing.T) {
-	pair, _, s := flow(t, ReceiverConfig{}, SenderConfig{Congestion: "no-such-thing"})
+	pair, _, s := flow(t, testbed.ReceiverConfig{}, testbed.SenderConfig{Congestion: "no-such-thing"})
 	if err := s.Connect(); err == nil || !strings.Contains(err.Error(), "no-such-thing") {
 		t.Errorf("connect with unknown congestion control: %v", err)
 	}
-	lone, err := StartSender(pair.A, SenderConfig{To: "10.98.0.2:9"})
+	lone, err := testbed.StartSender(pair.A, testbed.SenderConfig{To: "10.98.0.2:9"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +254,7 @@ func TestErrorsAreTold(t *testing.T) {
 	if _, err := lone.Start(); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("connect to a closed port: %v", err)
 	}
-	if _, err := StartReceiver(pair.B, ReceiverConfig{}); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := testbed.StartReceiver(pair.B, testbed.ReceiverConfig{}); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("second receiver on the same port: %v", err)
 	}
 }
@@ -265,17 +268,17 @@ func ownerOf(pid int) (uint32, error) {
 }
 
 func TestPairInOrder(t *testing.T) {
-	RequireRoot(t)
+	testutil.RequireRoot(t)
 	if _, err := os.Stat("/proc/sys/net/core/rps_default_mask"); err != nil {
 		t.Skip("this kernel has no rps_default_mask (before Linux 6.3): a veth device delivers on every CPU that sends")
 	}
-	pair, err := NewPairInOrder()
+	pair, err := testbed.NewPairInOrder()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = pair.Close() })
-	r, s := flowOver(t, pair, ReceiverConfig{Ports: []Port{{Number: 5001}}},
-		SenderConfig{To: pair.B4.String() + ":5001", Connections: 1, Congestion: "bbr"})
+	r, s := flowOver(t, pair, testbed.ReceiverConfig{Ports: []testbed.Port{{Number: 5001}}},
+		testbed.SenderConfig{To: pair.B4.String() + ":5001", Connections: 1, Congestion: "bbr"})
 	start(t, s)
 	time.Sleep(time.Second)
 	stop(t, s)
@@ -287,7 +290,7 @@ func TestPairInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	segments := r.Bytes(5001, Now()) / (64 << 10)
+	segments := r.Bytes(5001, testbed.Now()) / (64 << 10)
 	if early := stat.TCPOFOQueue; early == nil || *early > segments/1000 { // bbr is reordered most
 		t.Errorf("%v of %.0f segments of 64 KB came too early, want none", *early, segments)
 	}
