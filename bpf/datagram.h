@@ -254,8 +254,28 @@ static __always_inline __u64 nn_datagram_due(const struct nn_transmit *x)
 	return x->newborn_ns > x->before_ns ? x->newborn_ns : x->before_ns;
 }
 
-/* A packet of a limited socket at the egress hook, of so many IP bytes; false =
- * drop it. */
+/* with a number of bytes: an answer by the kernel has them, see answered.h */
+#define NN_ANSWERED (1ULL << 63)
+
+/* A packet of such a protocol, without IPv6's extension headers. Not inline:
+ * its stack is not on that of connections. */
+static __noinline bool nn_packet_is_control(struct __sk_buff *skb)
+{
+	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	__u8 protocol = 0;
+
+	return !bpf_skb_load_bytes(skb, v6 ? 6 : 9, &protocol, 1) &&
+	       nn_is_control(protocol);
+}
+
+/* It goes to this machine, by the loopback device. */
+static __always_inline bool nn_here(const struct __sk_buff *skb)
+{
+	return skb->ifindex == LOOPBACK_IFINDEX;
+}
+
+/* A packet of a limited socket at the egress hook, of so many IP bytes, or with
+ * NN_ANSWERED of so many that an answer may have; false = drop it. */
 static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 					      struct nn_socket *s, __u64 bytes)
 {
@@ -263,18 +283,17 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	__u64 ahead_ns = NN_DATAGRAM_AHEAD_NS;
 	struct nn_transmit x = {
 		.now_ns = bpf_ktime_get_ns(),
-		.wire_bytes = bytes,
-		.loopback = skb->ifindex == LOOPBACK_IFINDEX,
+		.wire_bytes = bytes & ~NN_ANSWERED,
+		.loopback = nn_here(skb) && !(bytes & NN_ANSWERED),
 		.empty = 1,
 		.apart = NN_APART_DATAGRAMS,
 	};
-	__u8 protocol = 0;
 
 	x.segments = nn_counted(nn_packet_segments(skb));
 	if (!p)
 		return true;
 	/* A queue finds no state of a socket that has none of its own. */
-	if (p->queues && !x.loopback && !(s->flags & NN_SOCK_STATELESS)) {
+	if (p->queues && !nn_here(skb) && !(s->flags & NN_SOCK_STATELESS)) {
 		/* It is charged where it leaves the queue. Of a socket that was
 		 * there the device tells. */
 		if (s->queue_epoch == p->queues &&
@@ -290,14 +309,12 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	if (x.limit == NN_UNLIMITED)
 		return true;
 	/* a socket that has its node still to get has no class in a queue */
-	if (!x.loopback && s->path[0].node && !(s->flags & NN_SOCK_STATELESS) &&
+	if (!nn_here(skb) && s->path[0].node &&
+	    !(s->flags & NN_SOCK_STATELESS) &&
 	    nn_datagram_due(&x) > x.now_ns + NN_QUEUE_NEEDED_NS)
 		nn_queue_ask(skb, s, x.now_ns);
 	if (nn_datagram_due(&x) > x.now_ns + ahead_ns) {
-		bpf_skb_load_bytes(
-			skb, skb->protocol == bpf_htons(ETH_P_IPV6) ? 6 : 9,
-			&protocol, sizeof(protocol));
-		if (nn_is_control(protocol))
+		if (nn_packet_is_control(skb))
 			ahead_ns += NN_CONTROL_AHEAD_NS;
 		if (nn_datagram_due(&x) > x.now_ns + ahead_ns) {
 			nn_dropped_count(s);
@@ -307,7 +324,7 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	nn_path_walk(s, &x, NN_CHARGE);
 	/* A queue that takes it after this hook has not to charge it again;
 	 * before the loopback device there is none. */
-	if (!x.loopback)
+	if (!nn_here(skb))
 		s->prepaid_bytes = x.wire_bytes;
 	return true;
 }

@@ -7,6 +7,7 @@
 #ifndef NETNICE_EGRESS_H
 #define NETNICE_EGRESS_H
 
+#include "answered.h"
 #include "datagram.h"
 #include "mptcp.h"
 #include "packet_peer.h"
@@ -88,6 +89,27 @@ static __noinline bool nn_syn_back(struct nn_socket *s)
 	return nn_syn_hold(s, &x);
 }
 
+/* This looks at a packet of a limited connection, and notes whether the
+ * connection stays on this machine. What the kernel's answer to it may send
+ * elsewhere is charged in its place. */
+static __noinline void nn_tcp_leaves(struct __sk_buff *skb, struct nn_socket *s,
+				     struct nn_tcp_packet *t)
+{
+	bool here = nn_here(skb);
+	__u64 answered = here ? nn_answered_bytes(skb) : 0;
+
+	nn_tcp_look(skb, t);
+	if (answered)
+		t->wire_bytes = answered;
+	if (here && !answered) {
+		s->flags |= NN_SOCK_LOOPBACK;
+	} else if (s->flags & NN_SOCK_LOOPBACK) {
+		/* it was charged as local traffic: mostly not at all */
+		s->flags &= ~NN_SOCK_LOOPBACK;
+		s->unsettled_bytes = 0;
+	}
+}
+
 /* nn_here_judge charges a connection that no callback charges, or a segment
  * that no callback has charged. The packet goes back to TCP while its departure
  * time has not come. */
@@ -164,11 +186,11 @@ static __always_inline bool nn_settle(struct nn_socket *s,
 }
 
 /* nn_other_look records what a packet reveals about its socket. It returns the
- * packet's IP bytes. */
+ * packet's IP bytes, or those of its answer. */
 static __noinline __u64 nn_other_look(struct __sk_buff *skb,
 				      struct nn_socket *s, __u32 protocol)
 {
-	__u64 bytes = nn_datagram_bytes(skb, 0);
+	__u64 bytes = nn_datagram_bytes(skb, 0), answered;
 	struct bpf_sock *sk = skb->sk;
 
 	if (sk) { /* it may have got its port just now */
@@ -179,6 +201,11 @@ static __noinline __u64 nn_other_look(struct __sk_buff *skb,
 	}
 	nn_hooked_note(skb, s);
 	nn_datagram_wanted(s, bytes);
+	if (nn_here(skb)) {
+		answered = nn_answered_bytes(skb);
+		if (answered)
+			return answered | NN_ANSWERED;
+	}
 	return bytes;
 }
 
@@ -253,14 +280,7 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 	}
 	if (!limited)
 		return nn_unlimited_sent(skb, sk, s);
-	nn_tcp_look(skb, &t);
-	if (skb->ifindex == LOOPBACK_IFINDEX) {
-		s->flags |= NN_SOCK_LOOPBACK;
-	} else if (s->flags & NN_SOCK_LOOPBACK) {
-		/* it was charged as local traffic: mostly not at all */
-		s->flags &= ~NN_SOCK_LOOPBACK;
-		s->unsettled_bytes = 0;
-	}
+	nn_tcp_leaves(skb, s, &t);
 	if (!nn_armed(s))
 		return nn_here_judge(skb, sk->state, s, &t);
 	if (s->flags & NN_SOCK_HOLD) {
