@@ -72,7 +72,7 @@ fuzz: ## random input at every door, one target after the other, each for FUZZ_T
 	@mkdir -p $(RESULTS)/fuzz; failed=0; \
 	for target in $$(grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' client cmd internal lab | sed 's,/[^/]*_test.go:func ,:,' | sort -u); do \
 		package=$${target%%:*}; name=$${target##*:}; log=$(RESULTS)/fuzz/$$(echo $$package | tr / -)-$$name; said=ok; \
-		$(GO) test ./$$package -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) >$$log 2>&1 || { said="FAILED: $$log"; failed=1; }; \
+		$(GO) test ./$$package -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 1s >$$log 2>&1 || { said="FAILED: $$log"; failed=1; }; \
 		printf '%-26s %-16s %10s executions  %s\n' $$package $$name "$$(sed -n 's/.*execs: \([0-9]*\).*/\1/p' $$log | tail -1)" "$$said"; \
 	done; exit $$failed
 
