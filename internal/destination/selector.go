@@ -27,6 +27,11 @@ type Selector struct {
 	Each bool
 }
 
+// Refused returns the error of a request that names a part of the traffic wrongly.
+func Refused(format string, args ...any) error {
+	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "such as: netnice set --to 10.0.0.0/8:443 --up 10MB/s; netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s"}
+}
+
 const (
 	everything = "any"
 	lastPort   = 65535

@@ -125,6 +125,13 @@ func monotonic() uint64 {
 	return uint64(ts.Nano())
 }
 
+// BootTimeNS returns the time on CLOCK_BOOTTIME.
+func BootTimeNS() uint64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // each kernel that netnice runs on has this clock
+	return uint64(now.Nano())
+}
+
 // SinceNS returns the time since a moment of CLOCK_MONOTONIC.
 func SinceNS(at uint64) uint64 {
 	now := monotonic()

@@ -112,3 +112,16 @@ func OfNode(spec enforce.NodeSpec) (o Owners) {
 	}
 	return o
 }
+
+// Lowest returns the lowest limit on what is sent or received, in bytes/s; 0 = none. A limit on both directions together
+// counts, too.
+func (o Owners) Lowest(way enforce.Direction) (rate uint64) {
+	for _, l := range o {
+		for _, r := range []uint64{l.Rates()[way], l.Total} {
+			if r != 0 && (rate == 0 || r < rate) {
+				rate = r
+			}
+		}
+	}
+	return rate
+}

@@ -97,6 +97,17 @@ func (r *Rule) Origin() Origin {
 	return Origin{Name: r.Name, File: r.File, Line: r.Line, Key: r.Key()}
 }
 
+// IsIn reports whether a list has an origin of the same rule.
+func (o Origin) IsIn(list []Origin) bool {
+	return slices.ContainsFunc(list, func(other Origin) bool { return other.Key == o.Key })
+}
+
+// IsInByOwnName reports whether that origin says that the rule matches by a name that the process's user may have
+// chosen.
+func (o Origin) IsInByOwnName(list []Origin) bool {
+	return slices.ContainsFunc(list, func(other Origin) bool { return other.OwnName && other.Key == o.Key })
+}
+
 func (o Origin) String() string { return fmt.Sprintf("rule %q (%s:%d)", o.Name, o.File, o.Line) }
 
 func lineName(line int) string { return fmt.Sprintf("line %d", line) }
