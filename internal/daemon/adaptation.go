@@ -141,6 +141,7 @@ func (d *Daemon) noteMet(hosts []api.Subject) {
 	for _, to := range hosts {
 		if n := d.limiting(to); n != nil && n.to != nil {
 			n.to.met, d.dirty = true, true
+			d.touch(n)
 		}
 	}
 }
@@ -155,6 +156,7 @@ func (d *Daemon) noteMayBeMet() {
 		}
 		if s := n.to.selector; len(s.Prefixes) == 1 && s.Prefixes[0].IsSingleIP() && len(s.Names) == 0 && s.List == "" {
 			n.to.met, d.dirty = true, true
+			d.touch(n)
 		}
 	}
 }

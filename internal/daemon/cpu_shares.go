@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/cpushare"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/observe"
 )
 
 // cpuShareHost is what the CPU shares need from the daemon. The lock of their table is taken before d.mu.
@@ -59,14 +60,14 @@ func (h cpuShareHost) SentBytes(pid int, startNS uint64) (bytes uint64, ok bool)
 	if id == 0 {
 		return 0, false
 	}
-	now, err := h.sampler.of(id)
-	return now.nodes[id].Bytes, err == nil
+	now, err := h.observe.FiguresOf(id)
+	return now.Nodes[id].Bytes, err == nil
 }
 
 // Publish implements cpushare.Host.
 func (h cpuShareHost) Publish(uids [2]uint32, event func() api.Event) {
-	if h.events.heard() {
-		h.events.tell(audience{uids: uids}, event())
+	if h.observe.Heard() {
+		h.observe.Tell(observe.UsersOnly(uids), event())
 	}
 }
 

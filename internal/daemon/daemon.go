@@ -11,11 +11,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/adaptation"
 	"github.com/netnice/netnice/internal/adaptation/hostpath"
@@ -24,6 +24,7 @@ import (
 	"github.com/netnice/netnice/internal/cpushare"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/observe"
 )
 
 // The default places of a system's daemon.
@@ -140,22 +141,20 @@ type Daemon struct {
 	boot       string
 	pid        int // its own
 	started    time.Time
-	sampler    sampler
 	rules      ruleBook
-	events     hub
+	observe    *observe.Observer
+	complaints complaints
 	cpuShares  *cpushare.Table
 	adaptation *adaptation.Table
 	queues     readyQueues
 	eachMet    chan struct{} // new peer addresses, or a changed request for them
-	whys       askers
-	adopted    int // limits in force at the start
-	setAgain   int // limits that the start set again
+	adopted    int           // limits in force at the start
+	setAgain   int           // limits that the start set again
 	// admins is the group whose members have the rights of root; nil = none, or not known yet.
 	admins atomic.Pointer[uint32]
 
-	mu           sync.Mutex  // guards the fields up to noticed
+	mu           writersLock // guards the fields up to unpublished
 	inOrder      []*node     // the nodes in order, nil = not known: see sorted
-	enclosing    *enclosures // nil = not known
 	nodes        map[uint32]*node
 	stock        map[uint32]enforce.NodeSpec // preallocated nodes for peer addresses, by their ids: stock.go
 	nextID       uint32
@@ -168,10 +167,8 @@ type Daemon struct {
 	file         stateFile
 	damaged      *damaged // the damaged file of the limits that this daemon found; nil = none
 	isDown       bool     // Down was called, and nothing may be set any more
-	headcount    headcount
 	subordinates subordinates
-	unknown      history // traffic whose owner is unknown
-	noticed      noticed
+	unpublished  unpublished
 
 	besides   map[string]*damaged // other damaged files, by path; the lock of a file's content guards its entry
 	unwritten unwritten
@@ -274,8 +271,12 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		born:    make(chan struct{}, 1),
 		downc:   make(chan struct{}),
 	}
-	d.sampler.kernel = kernel
 	d.eachMet = make(chan struct{}, 1)
+	d.observe = observe.New(observe.Options{
+		Log: d.log, Kernel: kernel, Resolver: resolver, Tick: opts.Tick, Leaving: leaving(),
+		CPUShares: func() []api.Power { return d.cpuShares.Shown() },
+	})
+	d.mu.publish = d.publish
 	d.cpuShares = cpushare.New(cpushare.Options{
 		Log: d.log, Resolver: resolver, BootID: boot, Open: opts.OpenProcessors, Host: cpuShareHost{d},
 	})
@@ -293,11 +294,12 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
 	}
+	d.publishAll()
 	if d.cpuShares.Count() > 0 {
 		d.hadNodes.Store(true)
 	}
 	if len(d.nodes) == 0 {
-		d.noticed.drops = make(map[dropKey]dropSeen) // all drops from now on are new
+		d.observe.NoticeDrops()
 	}
 	return d, nil
 }

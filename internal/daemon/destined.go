@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -190,7 +191,7 @@ func (n *node) destined() bool {
 // followDestinations is bringDestinations for callers that do not need its error, which it logs.
 func (d *Daemon) followDestinations() {
 	if err := d.bringDestinations(); err != nil {
-		d.sampler.complain(d.log, err)
+		d.complain(err)
 	}
 }
 
@@ -206,7 +207,7 @@ func (d *Daemon) bringDestinations() error {
 			return fmt.Errorf("limits and rules name %d prefixes in all: there may be %d", len(made.prefixes), enforce.MostDestinationPrefixes)
 		}
 		if books := slices.Sorted(maps.Keys(over)); len(books) > 0 {
-			d.sampler.complain(d.log, fmt.Errorf("more than %d limits and rules are for %v: the last do not hold there", enforce.MostDestinationRules, over[books[0]]))
+			d.complain(fmt.Errorf("more than %d limits and rules are for %v: the last do not hold there", enforce.MostDestinationRules, over[books[0]]))
 		}
 		d.commanded = made
 	}
@@ -259,6 +260,7 @@ func (d *Daemon) setDestined(n *node, key uint64, w *wanted) *node {
 		next.res.UID = uid
 		if n != nil {
 			n.res.UID, d.dirty = uid, true
+			d.touch(n)
 		}
 	}
 	next.ruled = ruled{Destined: w.rule}
@@ -287,9 +289,6 @@ func (d *Daemon) setDestined(n *node, key uint64, w *wanted) *node {
 	return n
 }
 
-// ofWhom is the text between a rule's connections and their owner, in the name of the rule's node.
-const ofWhom = " of "
-
 // destinedSubject returns the subject and the name of a node of a rule for a destination.
 func destinedSubject(r destinedRule, key uint64, scope *node) identity.Resolved {
 	res := identity.Resolved{
@@ -299,9 +298,9 @@ func destinedSubject(r destinedRule, key uint64, scope *node) identity.Resolved 
 	res.UID = whoseTraffic(r, scope)
 	switch {
 	case scope != nil:
-		res.Name += ofWhom + scope.res.Subject.String()
+		res.Name += observe.OfWhom + scope.res.Subject.String()
 	case r.owner() == enforce.OwnerUser:
-		res.Name += ofWhom + identity.User(r.book).Subject.String()
+		res.Name += observe.OfWhom + identity.User(r.book).Subject.String()
 	}
 	return res
 }
@@ -310,7 +309,7 @@ func destinedSubject(r destinedRule, key uint64, scope *node) identity.Resolved 
 // = none.
 func whoseTraffic(r destinedRule, scope *node) uint32 {
 	switch {
-	case scope != nil && r.owner() == enforce.OwnerAdmin && scope.matchesByOwnName(r.Key()):
+	case scope != nil && r.owner() == enforce.OwnerAdmin && r.Origin().IsInByOwnName(scope.ruled.Owners[enforce.OwnerAdmin].To):
 		return 0
 	case scope != nil:
 		return scope.res.UID
@@ -318,35 +317,6 @@ func whoseTraffic(r destinedRule, scope *node) uint32 {
 		return r.book
 	}
 	return 0
-}
-
-// matchesByOwnName reports whether an administrator's rule matches the processes of a tree by a name that their user
-// may have chosen.
-func (n *node) matchesByOwnName(key string) bool {
-	return slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].To, func(o rules.Origin) bool { return o.OwnName && o.Key == key })
-}
-
-// concerns reports whether a node for a destination applies to the processes of a tree.
-func (n *node) concerns(tree *node) bool {
-	if n.to != nil {
-		return n.to.scope == tree
-	}
-	if n.ruled.Destined == 0 || uint32(n.res.Key) != 0 && uint32(n.res.Key) != tree.id {
-		return false
-	}
-	for owner, w := range n.ruled.Owners {
-		for _, from := range w.Rules {
-			if slices.ContainsFunc(tree.ruled.Owners[owner].To, func(o rules.Origin) bool { return o.Key == from.Key }) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// concernsUser reports whether such a node applies to all processes of a user.
-func (n *node) concernsUser(uid uint32) bool {
-	return (n.to != nil && n.to.scope == nil || n.ruled.Destined&enforce.RuleEverybody != 0) && (n.own() && n.userUID == uid || !n.own())
 }
 
 // marks reports whether a node exists only to mark its processes: it tells the kernel side whose connections another

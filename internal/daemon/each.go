@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/observe"
 )
 
 // A limit for each address of a destination ("/each") consists of two parts. A limit on all of the addresses,
@@ -99,7 +100,7 @@ func (d *Daemon) lookAtEach() (some bool, err error) {
 		}
 		peers[id] = list
 	}
-	now, err := d.sampler.full()
+	now, err := d.observe.Figures()
 	if err != nil {
 		return true, errors.Join(append(errs, err)...)
 	}
@@ -118,15 +119,15 @@ func (d *Daemon) lookAtEach() (some bool, err error) {
 }
 
 // tendEach updates the present addresses' nodes to the request, and ends unused ones. The caller holds d.mu.
-func (d *Daemon) tendEach(now sample) error {
+func (d *Daemon) tendEach(now observe.Sample) error {
 	errs := []error{d.sellOff()}
 	for _, n := range d.sorted() {
 		if n.to == nil || n.to.each == 0 {
 			continue
 		}
 		of := d.nodes[n.to.each]
-		stats, known := now.nodes[n.id]
-		if volume := stats.Bytes + stats.Down.Bytes; !known || volume != n.to.volume || now.queues[n.id].sockets > 0 || n.to.usedAt.IsZero() {
+		stats, known := now.Nodes[n.id]
+		if volume := stats.Bytes + stats.Down.Bytes; !known || volume != n.to.volume || now.Backlogs[n.id].Sockets > 0 || n.to.usedAt.IsZero() {
 			n.to.volume, n.to.usedAt = volume, time.Now()
 		}
 		if of == nil || !of.isEach() || of.to.leaving || time.Since(n.to.usedAt) > eachIdle {

@@ -18,6 +18,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/observe"
 )
 
 // heardBy collects the events for one caller, until the test ends.
@@ -124,42 +125,6 @@ func TestEventsOfTraffic(t *testing.T) {
 	require.Equal(t, api.Up, all.last(api.EventDropsBegan).Direction)
 }
 
-// A slow reader learns how many events it has missed, and where. No more than eventsKept of its events are kept.
-func TestEventsMissed(t *testing.T) {
-	var h hub
-	require.False(t, h.heard())
-	l, err := h.listen(root, func() {}, api.Event{Type: api.EventHello})
-	require.NoError(t, err)
-	require.True(t, h.heard())
-	for range 1000 {
-		h.tell(everybody(), api.Event{Type: api.EventLimitSet})
-	}
-	list, more := h.take(l)
-	require.True(t, more)
-	require.Len(t, list, eventsKept+1)
-	require.Equal(t, api.EventMissed, list[eventsKept].Type)
-	require.EqualValues(t, 1000-(eventsKept-1), list[eventsKept].Count)
-	h.tell(everybody(), api.Event{Type: api.EventLimitEnded})
-	list, _ = h.take(l)
-	require.Len(t, list, 1)
-	h.tell(audience{uids: [2]uint32{5}}, api.Event{Type: api.EventLimitEnded})
-	list, _ = h.take(l)
-	require.Len(t, list, 1, "root hears everything")
-
-	bob := auth.Actor{UID: 5}
-	for range auth.MaxStreamsPerUser {
-		_, err := h.listen(bob, func() {}, api.Event{})
-		require.NoError(t, err)
-	}
-	_, err = h.listen(bob, func() {}, api.Event{})
-	requireCode(t, api.CodeConflict, err)
-	h.end()
-	_, more = h.take(l)
-	require.False(t, more)
-	_, err = h.listen(root, func() {}, api.Event{})
-	requireCode(t, api.CodeConflict, err)
-}
-
 // Over the socket, events arrive at once, also after more time than a call may take. A client that does not read does
 // not delay the end of the daemon, and does not keep an on-demand daemon from leaving.
 func TestEventsByHTTP(t *testing.T) {
@@ -195,7 +160,7 @@ func TestEventsByHTTP(t *testing.T) {
 	h.mustSet(root, "host", up(1e6))
 	require.Equal(t, api.EventLimitSet, next())
 	for range 3000 { // more than the socket of the client that does not read takes
-		h.events.tell(everybody(), api.Event{Type: api.EventLimitFailed, Message: strings.Repeat("x", 1000)})
+		h.observe.Tell(observe.Everybody(), api.Event{Type: api.EventLimitFailed, Message: strings.Repeat("x", 1000)})
 	}
 	begin := time.Now()
 	_, err = h.set(root, "host", up(0))

@@ -22,12 +22,12 @@ func (d *Daemon) endGone() {
 	// The statistics are read after the ends were seen, so that a member that was born before them counts.
 	stats, err := d.kernel.Stats()
 	if err != nil {
-		d.sampler.complain(d.log, err)
+		d.complain(err)
 		return
 	}
 	sockets, err := d.kernel.Sockets()
 	if err != nil {
-		d.sampler.complain(d.log, err)
+		d.complain(err)
 		return
 	}
 	needed := make(map[uint32]bool)
@@ -55,8 +55,8 @@ func (d *Daemon) endGone() {
 		ended = append(ended, record{Gone: n.id})
 		n.watch.Stop()
 		d.leaveScope(n)
-		d.sampler.outdate()
-		d.events.tell(n.audience(), n.event(api.EventLimitEnded, ""))
+		d.observe.Outdate()
+		d.tellOf(n, api.EventLimitEnded, "")
 		d.log.Info("limit ended with its subject", "subject", n.res.Subject.String(), "node", n.id)
 	}
 	if destined {

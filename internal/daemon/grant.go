@@ -19,7 +19,7 @@ func (d *Daemon) grantedTo(uid uint32, link *node) uint64 {
 			continue
 		}
 		if g := n.requested[enforce.OwnerAdmin].Grant; g.Link == link.res.Subject.ID {
-			return partOf(link.sendingLimit(), uint64(g.PPM), limit.WholePPM)
+			return limit.PartOf(link.sendingLimit(), uint64(g.PPM), limit.WholePPM)
 		}
 	}
 	return 0
@@ -36,7 +36,7 @@ func (d *Daemon) grantUsed(uid, link, butNode uint32, butCookie uint64) (sum uin
 			sum += own.bytesPerSec
 		}
 	}
-	for _, s := range d.reservedSockets() {
+	for _, s := range d.observe.SocketReservations() {
 		if s.Cookie != butCookie && s.UID == uid && s.Link == link {
 			sum += s.BytesPerSec
 		}
@@ -88,7 +88,7 @@ func (d *Daemon) followGrant(uid uint32, link string) {
 // releaseLatest releases the latest reservation of a user, if there is one. The caller holds d.mu.
 func (d *Daemon) releaseLatest(uid uint32, link *node) error {
 	var latest enforce.SocketReservation
-	for _, s := range d.reservedSockets() {
+	for _, s := range d.observe.SocketReservations() {
 		if s.UID == uid && s.Link == link.id && s.Cookie > latest.Cookie {
 			latest = s
 		}

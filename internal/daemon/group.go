@@ -221,7 +221,7 @@ func (d *Daemon) nameOf(id uint32) string {
 
 // takeIn makes a process, with its descendants, a member. The caller holds d.mu.
 func (d *Daemon) takeIn(by auth.Actor, group *node, m member) error {
-	defer d.sampler.outdate()
+	defer d.observe.Outdate()
 	if !slices.Contains(d.kernel.Trees(int(m.res.Key)), group.id) {
 		if err := d.kernel.Join(group.id, int(m.res.Key)); err != nil {
 			return err

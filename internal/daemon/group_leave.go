@@ -133,7 +133,7 @@ func (d *Daemon) whoLeaves(by auth.Actor, pid int, n *node, name string, parents
 
 // endMembership takes a process out of its group. The caller holds d.mu.
 func (d *Daemon) endMembership(by auth.Actor, m leavingMember) error {
-	defer d.sampler.outdate()
+	defer d.observe.Outdate()
 	if m.inside {
 		if err := d.kernel.Leave(m.node.id); err != nil {
 			return err

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,9 +15,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
-	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
-	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -145,39 +142,6 @@ func TestGuaranteeLasts(t *testing.T) {
 	nodes, err := again.nodesFor("user:4242")
 	require.NoError(t, err)
 	require.EqualValues(t, 1e6, nodes[0].MinBytesPerSec)
-}
-
-// The sum of a link's guarantees is computed once for all links in a list, and not at all without a limited link: it
-// requires a look at every node for every guarantee.
-func TestPromisesAreFoundOnce(t *testing.T) {
-	limited := func(id uint32, kind enforce.Kind) *node {
-		n := &node{id: id, res: identity.Resolved{Kind: kind}}
-		n.requested[enforce.OwnerAdmin].Up = 10e6
-		return n
-	}
-	link, other, user := limited(1, enforce.KindLink), limited(2, enforce.KindLink), limited(3, enforce.KindUser)
-	found := 0
-	all := sync.OnceValue(func() guarantees {
-		found++
-		return guarantees{
-			nodes: []promise{
-				{user, 3e6, []*node{link}},
-				{limited(4, enforce.KindUser), 2e6, []*node{link, other}},
-				{link, 5e6, []*node{link}}, // its own is no part of it
-			},
-			sockets: []enforce.SocketReservation{{Link: 1, BytesPerSec: 1e6}, {Link: 2, BytesPerSec: 4e5}, {Link: 9, BytesPerSec: 7e6}},
-		}
-	})
-	promised, most := user.promises(all)
-	require.Zero(t, promised+most)
-	require.Zero(t, found)
-	promised, most = link.promises(all)
-	require.EqualValues(t, 6e6, promised)
-	require.EqualValues(t, 9.5e6, most)
-	promised, _ = other.promises(all)
-	require.EqualValues(t, 2.4e6, promised)
-	require.Equal(t, 1, found)
-	require.EqualValues(t, 3e6, all().in(link, limited(4, enforce.KindUser))-1e6, "to others than that one")
 }
 
 // A router has many routes: while they are read for a warning, other callers set limits, and they are read once a

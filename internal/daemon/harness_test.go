@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"syscall"
 	"testing"
@@ -73,7 +74,12 @@ func start(t testing.TB, fake *enforcetest.Kernel, opts Options) *harness {
 	t.Helper()
 	h := &harness{t: t, fake: fake, opts: opts, done: make(chan error, 1)}
 	ready := make(chan *Daemon, 1)
-	opts.opened = func(d *Daemon) { ready <- d }
+	opts.opened = func(d *Daemon) {
+		d.mu.Lock()
+		d.unpublished.check = func() { checkPublished(t, d) }
+		d.mu.Unlock()
+		ready <- d
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	h.cancel = cancel
 	go func() { h.done <- Run(ctx, opts) }()
@@ -94,6 +100,27 @@ func start(t testing.TB, fake *enforcetest.Kernel, opts Options) *harness {
 		return err == nil
 	}, soon, poll)
 	return h
+}
+
+// checkPublished checks that each change was noted: readers see the nodes as they are. The caller holds d.mu. Tests with
+// very many nodes do not wait for it.
+func checkPublished(t testing.TB, d *Daemon) {
+	const most = 500
+	now := d.observe.Snapshot()
+	if len(d.nodes) > most {
+		return
+	}
+	if len(d.nodes) != now.Count() {
+		t.Errorf("%d nodes, %d published", len(d.nodes), now.Count())
+	}
+	for id, n := range d.nodes {
+		if want := n.record(); !reflect.DeepEqual(want, now.Node(id)) {
+			t.Errorf("node %d of %s is %+v, published %+v", id, n.res.Subject, want, now.Node(id))
+		}
+	}
+	if want := d.sharedRecord(); !reflect.DeepEqual(want, now.Shared()) {
+		t.Errorf("nodes share %+v, published %+v", want, now.Shared())
+	}
 }
 
 // stop ends the daemon as a signal would and returns what Run returned.
@@ -143,6 +170,24 @@ func (h *harness) nodesFor(subject string) ([]api.Node, error) {
 	require.NoError(h.t, err)
 	list, err := h.NodesFor(context.Background(), root, s)
 	return list.Nodes, err
+}
+
+// settle waits for a change that is under way. The kernel has it before readers do, and tests look at both.
+func (h *harness) settle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+}
+
+// Nodes is the daemon's, after settle.
+func (h *harness) Nodes(ctx context.Context, by auth.Actor) (api.NodeList, error) {
+	h.settle()
+	return h.Daemon.Nodes(ctx, by)
+}
+
+// NodesFor is the daemon's, after settle.
+func (h *harness) NodesFor(ctx context.Context, by auth.Actor, s api.Subject) (api.NodeList, error) {
+	h.settle()
+	return h.Daemon.NodesFor(ctx, by, s)
 }
 
 func (h *harness) eventually(what string, condition func() bool) {

@@ -141,6 +141,7 @@ func TestAnotherUsersWish(t *testing.T) {
 	h.mu.Lock()
 	for _, n := range h.nodes {
 		n.setUser(alice) // she was its user at that time
+		h.touch(n)
 	}
 	h.mu.Unlock()
 	_, err := h.set(auth.Actor{UID: mallory}, subject, up(5e6))
@@ -164,11 +165,13 @@ func TestSubordinatesCountAsOne(t *testing.T) {
 	for i := range auth.MaxNodesPerUser {
 		n := &node{id: uint32(i + 1), requested: limit.Owners{enforce.OwnerUser: limit.Limit{Up: 1}}, userUID: 100000 + uint32(i%5)}
 		n.res.Kind, n.res.Key = enforce.KindUser, uint64(i)
-		h.nodes[n.id] = n
+		h.keepNode(n)
 	}
 	err := h.quota(auth.Actor{UID: 165535}, true)
 	other := h.quota(auth.Actor{UID: 165536}, true)
-	clear(h.nodes)
+	for id := range h.nodes {
+		h.forgetNode(id)
+	}
 	h.mu.Unlock()
 	requireCode(t, api.CodeConflict, err)
 	require.NoError(t, other)

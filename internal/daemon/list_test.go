@@ -132,16 +132,6 @@ func TestUnknownOwners(t *testing.T) {
 	require.Equal(t, got.Down, status.Unknown.Down)
 }
 
-func TestSamplerIsShared(t *testing.T) {
-	fake := &enforcetest.Kernel{}
-	s := sampler{kernel: fake}
-	for range 10 {
-		_, err := s.full()
-		require.NoError(t, err)
-	}
-	require.LessOrEqual(t, fake.Calls("Sockets"), 2)
-}
-
 // Bytes received under a limit on both directions together do not count as sent.
 func TestUsageUnderATotal(t *testing.T) {
 	fake := &enforcetest.Kernel{}
@@ -212,7 +202,7 @@ func TestWhoIsCounted(t *testing.T) {
 		member := sleeper(t)
 		_, err := h.group(root, fmt.Sprint("g", member.Process.Pid), w, memberOf(member, 0))
 		require.NoError(t, err)
-		h.sampler.outdate()
+		h.observe.Outdate()
 		return pidSubject(member)
 	}
 	is(members(up(1e6)), true, false)

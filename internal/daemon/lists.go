@@ -36,13 +36,13 @@ func (d *Daemon) listFile(key listKey) string {
 // readPrefixes reads the prefixes of a request.
 func readPrefixes(texts []string) ([]netip.Prefix, error) {
 	if len(texts) > enforce.MostDestinationPrefixes {
-		return nil, badDestination("%d prefixes: there may be %d in all", len(texts), enforce.MostDestinationPrefixes)
+		return nil, destination.Refused("%d prefixes: there may be %d in all", len(texts), enforce.MostDestinationPrefixes)
 	}
 	list := make([]netip.Prefix, 0, len(texts))
 	for i, text := range texts {
 		p, err := destination.ParsePrefix(text)
 		if err != nil {
-			return nil, badDestination("prefix %d: %v", i+1, err)
+			return nil, destination.Refused("prefix %d: %v", i+1, err)
 		}
 		list = append(list, p)
 	}
@@ -84,6 +84,7 @@ func (d *Daemon) loadLists() {
 			d.onDisk.note(d.listFile(key))
 		}
 		d.lists[key] = list
+		d.touchShared()
 	}
 }
 
@@ -112,10 +113,11 @@ func (d *Daemon) dropLists() {
 			continue
 		}
 		delete(d.lists, key)
+		d.touchShared()
 		path := d.listFile(key)
 		_ = d.unwritten.note(path, nil, time.Now()) // a failure to write it does not matter any more
 		if err := d.remove(path); err != nil {
-			d.sampler.complain(d.log, err)
+			d.complain(err)
 		}
 	}
 	if len(d.lists) == 0 {
@@ -128,7 +130,7 @@ func (d *Daemon) listed(n *node) []netip.Prefix {
 	if n.to == nil || n.to.selector.List == "" {
 		return nil
 	}
-	return d.lists[listKey{n.book(), n.to.selector.List}]
+	return d.lists[n.listKey()]
 }
 
 func (n *node) listKey() listKey { return listKey{n.book(), n.to.selector.List} }
@@ -143,18 +145,20 @@ func (d *Daemon) takeList(n *node, list []netip.Prefix) (undo func(), err error)
 	was, known := d.lists[key]
 	if len(list) == 0 {
 		if !known {
-			return nil, badDestination("%s: its prefixes are not known, or there are none: netnice set --to-file %s ...", key.path, key.path)
+			return nil, destination.Refused("%s: its prefixes are not known, or there are none: netnice set --to-file %s ...", key.path, key.path)
 		}
 		return func() {}, nil
 	}
 	d.lists[key] = list
+	d.touchShared()
 	return func() {
 		delete(d.lists, key)
+		d.touchShared()
 		if known {
 			d.lists[key] = was
 			d.keepList(key, was)
 		} else if err := d.remove(d.listFile(key)); err != nil {
-			d.sampler.complain(d.log, err)
+			d.complain(err)
 		}
 		d.outdateDestinations()
 	}, nil

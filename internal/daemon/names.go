@@ -58,7 +58,7 @@ func (d *Daemon) lookup(ctx context.Context, name string) ([]netip.Addr, error) 
 // learnNames looks up names that the daemon does not know yet. It runs without the lock, and changes nothing in force.
 func (d *Daemon) learnNames(ctx context.Context, names []string) (map[string]found, error) {
 	if len(names) > mostNames {
-		return nil, badDestination("%d names: one limit may have %d", len(names), mostNames)
+		return nil, destination.Refused("%d names: one limit may have %d", len(names), mostNames)
 	}
 	list := map[string]found{}
 	for _, name := range names {
@@ -123,6 +123,7 @@ func (d *Daemon) lookAtNames(ctx context.Context) {
 	for name := range d.names {
 		if !wanted[name] {
 			delete(d.names, name)
+			d.touchShared()
 		}
 	}
 	d.mu.Unlock()
@@ -133,6 +134,12 @@ func (d *Daemon) lookAtNames(ctx context.Context) {
 		}
 		d.nameFound(name, addresses, err)
 	}
+}
+
+// setName stores the addresses of a name. The caller holds d.mu.
+func (d *Daemon) setName(name string, f found) {
+	d.names[name] = f
+	d.touchShared()
 }
 
 // nameFound stores the answer for a name, and updates the limits for that name.
@@ -150,7 +157,7 @@ func (d *Daemon) nameFound(name string, addresses []netip.Addr, err error) {
 	if known && slices.Equal(is.addresses, was.addresses) && (is.problem == "") == (was.problem == "") {
 		return
 	}
-	d.names[name] = is
+	d.setName(name, is)
 	if !slices.Equal(is.addresses, was.addresses) {
 		d.outdateDestinations()
 		d.followDestinations()
@@ -160,9 +167,7 @@ func (d *Daemon) nameFound(name string, addresses []netip.Addr, err error) {
 			continue
 		}
 		n.to.learn(d.names)
-		e := n.event(api.EventNameChanged, "")
-		e.Message = name + ": " + is.text()
-		d.events.tell(n.audience(), e)
+		d.tellOf(n, api.EventNameChanged, name+": "+is.text())
 		d.writeChange(false, n.change())
 	}
 	d.log.Info("a name was looked up", "name", name, "addresses", len(is.addresses), "problem", is.problem)
@@ -182,22 +187,6 @@ func (f found) text() string {
 		return out + ", as before: " + f.problem
 	}
 	return out
-}
-
-// shownNames lists the names of a node with their addresses. The caller holds d.mu.
-func (d *Daemon) shownNames(n *node) (list []api.NameAddresses) {
-	if n.to == nil {
-		return nil
-	}
-	for _, name := range n.to.selector.Names {
-		f := d.names[name]
-		one := api.NameAddresses{Name: name, Problem: f.problem, Addresses: []string{}}
-		for _, a := range f.addresses {
-			one.Addresses = append(one.Addresses, a.String())
-		}
-		list = append(list, one)
-	}
-	return list
 }
 
 // learn notes the addresses of a node's names. The state file keeps them for the next daemon.

@@ -8,6 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/observe"
 )
 
 // node is one subject with the limits that its owners request for it.
@@ -36,21 +37,10 @@ type node struct {
 	applied bool // the kernel has the node
 	// drift is the last answer of the kernel that differed from the requested state. The daemon sets the node again
 	// only when that answer changes.
-	drift   enforce.NodeSpec
-	lastErr string          // logged already
-	watch   *identity.Watch // watch on the root process; nil when that has ended or cannot be watched
-	history history
-}
-
-// history holds the readings of the last two ticks, newest first.
-type history [2]point
-
-// point is one reading of the counters of a node, or of other counters.
-type point struct {
-	at    time.Time
-	bytes uint64 // sent
-	down  uint64
-	total uint64 // charged to a limit on both directions together
+	drift      enforce.NodeSpec
+	lastErr    string          // logged already
+	watch      *identity.Watch // watch on the root process; nil when that has ended or cannot be watched
+	countsFrom time.Time       // when the counters were 0; the zero value = before this daemon began
 }
 
 // spec returns the node as the kernel should have it.
@@ -122,49 +112,9 @@ func (n *node) setUser(uid uint32) {
 	n.userUID, n.userName = uid, identity.UserName(uid)
 }
 
-// pid returns the process by which people know the node, 0 if there is none.
-func (n *node) pid() int {
-	switch {
-	case n.scope != nil:
-		return n.scope.PID
-	case n.res.Kind == enforce.KindTree:
-		return int(n.res.Key)
-	}
-	return 0
-}
-
-func pointOf(at time.Time, s enforce.NodeStats) point {
-	return point{at: at, bytes: s.Bytes, down: s.Down.Bytes, total: s.TotalBytes}
-}
-
-// record adds the reading of this tick.
-func (h *history) record(p point) { h[1], h[0] = h[0], p }
-
-// flowRates holds rates in bytes/s: sent, received, and charged to a limit on both directions together.
-type flowRates struct{ up, down, total uint64 }
-
-// rates returns how fast the counters have grown since the newest reading that is at least as old as least.
-func (h *history) rates(now point, least time.Duration) flowRates {
-	from := h[0]
-	if now.at.Sub(from.at) < least && !h[1].at.IsZero() {
-		from = h[1]
-	}
-	span := now.at.Sub(from.at)
-	if from.at.IsZero() || span < least/10 || span <= 0 {
-		return flowRates{}
-	}
-	since := func(from, now uint64) uint64 {
-		if now < from { // the node was created again
-			from = 0
-		}
-		return uint64(float64(now-from) / span.Seconds())
-	}
-	return flowRates{up: since(from.bytes, now.bytes), down: since(from.down, now.down), total: since(from.total, now.total)}
-}
-
 // limits lists the limits that the owners have set.
-func (n *node) limits() []api.Limit {
-	list := []api.Limit{}
+func (n *node) limits() []observe.Limit {
+	list := []observe.Limit{}
 	for owner, w := range n.requested {
 		name := api.OwnerAdmin
 		if enforce.Owner(owner) == enforce.OwnerUser {
@@ -177,40 +127,30 @@ func (n *node) limits() []api.Limit {
 		rule := n.ruled.Owners[owner]
 		first := &n.timed[owner]
 		for dir, rate := range w.Over(rule.Wish).Rates() {
-			var left, then uint64
+			var end, then uint64
 			if short := first.Limit.Rates()[dir]; short != 0 {
-				left, then, rate = uint64(first.left()), rate, short
+				end, then, rate = first.EndBoottimeNS, rate, short
 			}
 			if rate == 0 {
 				continue
 			}
 			var from *api.RuleOrigin
-			if w.Rates()[dir] == 0 && left == 0 {
+			if w.Rates()[dir] == 0 && end == 0 {
 				from = originShown(rule.From[dir])
 			}
-			list = append(list, api.Limit{
-				Rule:        from,
-				UntilReboot: from == nil && left == 0 && w.UntilReboot,
-				LeftNS:      left, ThenBytesPerSec: then,
-				Owner:       name,
-				Direction:   directionName(enforce.Direction(dir)),
-				BytesPerSec: rate,
-				BurstNS:     burst,
-				Enforced:    !n.res.Pending() && n.lastErr == "",
-			})
+			list = append(list, observe.Limit{EndBoottimeNS: end, Limit: api.Limit{
+				Rule:            from,
+				UntilReboot:     from == nil && end == 0 && w.UntilReboot,
+				ThenBytesPerSec: then,
+				Owner:           name,
+				Direction:       limit.DirectionName(enforce.Direction(dir)),
+				BytesPerSec:     rate,
+				BurstNS:         burst,
+				Enforced:        !n.res.Pending() && n.lastErr == "",
+			}})
 		}
 	}
 	return list
-}
-
-func directionName(d enforce.Direction) api.Direction {
-	switch d {
-	case enforce.Up:
-		return api.Up
-	case enforce.Down:
-		return api.Down
-	}
-	return api.Total
 }
 
 // sameSpec compares the desired state of a node with the kernel's report. The kernel may spell defaults out, may know

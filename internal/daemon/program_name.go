@@ -39,18 +39,6 @@ func (d *Daemon) programNow(pid int, startNS uint64, known string) string {
 	return known
 }
 
-// nodeName returns the name of a node. The program changes with exec. A limit by a command on some addresses has the
-// name of the node that it is under.
-func (d *Daemon) nodeName(n *node) string {
-	if n.to != nil && n.to.scope != nil {
-		n = n.to.scope
-	}
-	if pid, start := n.rootProcess(); pid != 0 {
-		return d.programNow(pid, start, n.res.Name)
-	}
-	return n.res.Name
-}
-
 // learnProgram notes the name of the program that a node's first process runs, or ran last, also in the file. The
 // caller holds d.mu.
 func (d *Daemon) learnProgram(n *node) {
@@ -68,6 +56,7 @@ func (d *Daemon) learnProgram(n *node) {
 		return
 	}
 	n.res.Name = name
+	d.touch(n)
 	d.writeChange(false, n.change())
 }
 

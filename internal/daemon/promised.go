@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -14,7 +15,7 @@ const promisedLong = time.Second
 // promisedWarnings warns of data that a new or lowered limit on received traffic cannot hold back. TCP has promised to
 // take as much as its windows had room for. The promised data may be on its way, arrives first, and waits. The sample
 // now is of the limited node alone.
-func promisedWarnings(now sample, had, want limit.Limit) []string {
+func promisedWarnings(now observe.Sample, had, want limit.Limit) []string {
 	rate := want.Down
 	if want.Total != 0 && !want.MeterOff && (rate == 0 || want.Total < rate) {
 		rate = want.Total
@@ -23,7 +24,7 @@ func promisedWarnings(now sample, had, want limit.Limit) []string {
 		return nil
 	}
 	var promised uint64
-	for _, s := range now.sockets {
+	for _, s := range now.Sockets {
 		promised += s.PromisedBytes
 	}
 	seconds := float64(promised) / float64(rate)

@@ -164,9 +164,10 @@ func (d *Daemon) limitOnSent(pid int) (id uint32, ok bool) {
 	trees := d.kernel.Trees(pid)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	now := d.draft()
 	for _, n := range d.sorted() {
 		holds := slices.ContainsFunc(trees, func(tree uint32) bool {
-			return tree == n.id || d.nodes[tree] != nil && n.res.Kind == enforce.KindDestination && n.concerns(d.nodes[tree])
+			return tree == n.id || now.Node(tree) != nil && n.res.Kind == enforce.KindDestination && now.Node(n.id).Concerns(now.Node(tree))
 		})
 		if holds && limitsSent(d.specOf(n)) {
 			return n.id, true

@@ -15,13 +15,13 @@ import (
 // commit makes next the desired state of old, or of a new node if old is nil: in the kernel, then in the file. An error
 // leaves both unchanged. A failure to write the file is no error (unwritten.go). The caller holds d.mu.
 func (d *Daemon) commit(old, next *node) (*node, error) {
-	defer d.sampler.outdate()
+	defer d.observe.Outdate()
 	if old == nil {
 		n := *next
 		if n.id == 0 {
 			n.id = d.freeID()
 		}
-		n.history.record(point{at: n.since})
+		n.countsFrom = n.since
 		if err := d.apply(&n); err != nil {
 			return nil, err
 		}
@@ -36,7 +36,8 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 	}
 	before := *old
 	*old = *next
-	if before.res.Kind != old.res.Kind || before.res.UID != old.res.UID || before.res.Dir != old.res.Dir {
+	d.touch(old)
+	if before.res.Kind != old.res.Kind {
 		defer d.nodesMoved()
 	}
 	if err := d.apply(old); err != nil {
@@ -49,6 +50,7 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 
 // apply sets a node in the kernel to its desired state.
 func (d *Daemon) apply(n *node) error {
+	d.touch(n)
 	if n.res.Pending() {
 		return nil
 	}
@@ -61,7 +63,7 @@ func (d *Daemon) apply(n *node) error {
 
 // drop lifts a node that no owner requests any more.
 func (d *Daemon) drop(n *node) error {
-	defer d.sampler.outdate()
+	defer d.observe.Outdate()
 	if err := d.unapply(n); err != nil {
 		return err
 	}
@@ -260,8 +262,10 @@ func (d *Daemon) followNames(ctx context.Context) {
 // look ends the nodes whose subject is gone. At the tick it also records the counters and compares the kernel with the
 // desired state. Without nodes it costs nothing.
 func (d *Daemon) look(tick bool) {
-	if tick && (d.count() > 0 || d.events.heard()) {
-		d.recordTick()
+	if tick && (d.count() > 0 || d.observe.Heard()) {
+		if err := d.observe.Tick(); err != nil && !d.down() {
+			d.complain(err)
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -287,29 +291,11 @@ func (d *Daemon) look(tick bool) {
 	}
 }
 
-// recordTick reads the counters without the lock, for rates.
-func (d *Daemon) recordTick() {
-	now, err := d.sampler.stats()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.isDown:
-	case err != nil:
-		d.sampler.complain(d.log, err)
-	default:
-		for id, n := range d.nodes {
-			n.history.record(pointOf(now.at, now.nodes[id]))
-		}
-		d.unknown.record(unknownPoint(now))
-		d.notice(now)
-	}
-}
-
 // compare sets nodes again that the kernel lost, and lifts nodes that it kept too long.
 func (d *Daemon) compare() {
 	specs, err := d.kernel.Nodes()
 	if err != nil {
-		d.sampler.complain(d.log, err)
+		d.complain(err)
 		return
 	}
 	inForce := make(map[uint32]enforce.NodeSpec, len(specs))
@@ -318,7 +304,7 @@ func (d *Daemon) compare() {
 		if !d.used(spec.ID) && known(spec.Kind) {
 			d.log.Warn("a node that nobody asked for is lifted", "node", spec.ID)
 			if err := d.kernel.RemoveNode(spec.ID); err != nil {
-				d.sampler.complain(d.log, err)
+				d.complain(err)
 			}
 		}
 	}
@@ -352,14 +338,16 @@ func known(k enforce.Kind) bool {
 // once logs an error about a node, unless it is the same as the last one.
 func (d *Daemon) once(n *node, err error) {
 	if err == nil {
-		n.lastErr = ""
+		if n.lastErr != "" {
+			n.lastErr = ""
+			d.touch(n)
+		}
 		return
 	}
 	if text := err.Error(); text != n.lastErr {
 		n.lastErr = text
-		e := n.event(api.EventLimitFailed, "")
-		e.Message = text
-		d.events.tell(n.audience(), e)
+		d.touch(n)
+		d.tellOf(n, api.EventLimitFailed, text)
 		d.log.Warn("a limit does not hold", "subject", n.res.Subject.String(), "node", n.id, "err", err)
 	}
 }

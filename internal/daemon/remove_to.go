@@ -31,7 +31,7 @@ func (d *Daemon) removeToward(ctx context.Context, by auth.Actor, s api.Subject,
 		case by.Root() || n.own() && n.userUID == by.UID:
 			list = append(list, n)
 		default:
-			others = others || n.destinationIsFor(by)
+			others = others || n.record().DestinationIsFor(by)
 		}
 	}
 	switch {

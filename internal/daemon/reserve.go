@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"math/big"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -40,14 +39,7 @@ func (d *Daemon) worth(s limit.Slice) (r reserved) {
 
 // slice returns the worth of sliceNS in each periodNS of a link's limit on sending, in bytes/s.
 func (n *node) slice(sliceNS, periodNS uint64) uint64 {
-	return max(partOf(n.sendingLimit(), sliceNS, periodNS), 1)
-}
-
-// partOf is rate * part / whole.
-func partOf(rate, part, whole uint64) uint64 {
-	v := new(big.Int).SetUint64(rate)
-	v.Mul(v, new(big.Int).SetUint64(part))
-	return v.Div(v, new(big.Int).SetUint64(whole)).Uint64()
+	return max(limit.PartOf(n.sendingLimit(), sliceNS, periodNS), 1)
 }
 
 // linkOf returns the node of a reservation's link, nil if the link has none. The caller holds d.mu.
@@ -61,15 +53,6 @@ func (d *Daemon) linkOf(s limit.Slice) *node {
 		}
 	}
 	return nil
-}
-
-// dscpOf returns a DSCP mark for clients. The argument is the mark plus 1, and 0 is no mark.
-func dscpOf(and1 uint8) *int {
-	if and1 == 0 {
-		return nil
-	}
-	dscp := int(and1) - 1
-	return &dscp
 }
 
 // checkReserve refuses a reservation on a link without a limit, and one beyond the grant. The caller holds d.mu.

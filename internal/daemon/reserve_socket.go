@@ -10,15 +10,6 @@ import (
 // A program reserves for one of its sockets by an option (include/netnice.h). The kernel side keeps the reservation,
 // which goes with the socket.
 
-// reservedSockets lists the sockets that have a reservation.
-func (d *Daemon) reservedSockets() []enforce.SocketReservation {
-	list, err := d.kernel.Reserved()
-	if err != nil {
-		d.log.Warn("what sockets have reserved is not known", "err", err)
-	}
-	return list
-}
-
 // reserveSocket carries out a program's request for its socket, and returns the reservation that holds then.
 func (d *Daemon) reserveSocket(r enforce.Request) (a enforce.Answer, err error) {
 	d.mu.Lock()
@@ -71,7 +62,7 @@ func (d *Daemon) leftFor(r enforce.Request, s enforce.SocketReservation, link *n
 	if s.SliceNS != 0 && s.Link == link.id {
 		taken -= min(taken, s.BytesPerSec)
 	}
-	most := mostGuaranteed(link.sendingLimit())
+	most := limit.MostGuaranteed(link.sendingLimit())
 	left := most - min(most, taken)
 	if !r.Admin {
 		granted := d.grantedTo(s.UID, link)
@@ -83,7 +74,7 @@ func (d *Daemon) leftFor(r enforce.Request, s enforce.SocketReservation, link *n
 // followSockets updates the worth of socket reservations after a link has changed. A reservation on a link without a
 // limit ends. The caller holds d.mu.
 func (d *Daemon) followSockets() error {
-	for _, s := range d.reservedSockets() {
+	for _, s := range d.observe.SocketReservations() {
 		next, link := s, d.nodes[s.Link]
 		if link == nil || link.res.Kind != enforce.KindLink || link.sendingLimit() == 0 {
 			next.SocketSlice = enforce.SocketSlice{}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/account"
+	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -56,7 +57,7 @@ func (b *book) reads(stamp string, asked bool, now time.Time) bool {
 }
 
 // audience returns the readers of events about these rules.
-func (b *book) audience() audience { return audience{uids: [2]uint32{b.owner}} }
+func (b *book) audience() observe.Audience { return observe.UsersOnly([2]uint32{b.owner}) }
 
 // ruleBook holds all rules. Its lock is taken before Daemon.mu, and after that of homes.
 type ruleBook struct {
@@ -118,12 +119,12 @@ func (d *Daemon) renew(b *book, stamp string, asked bool, now time.Time, load fu
 		if b.set == nil {
 			what = "rules are not in force"
 		}
-		d.events.tell(b.audience(), api.Event{Type: api.EventRulesRefused, Owner: whose, Problems: b.problems})
+		d.observe.Tell(b.audience(), api.Event{Type: api.EventRulesRefused, Owner: whose, Problems: b.problems})
 		d.log.Warn(what, "of", whose, "err", err)
 		return false
 	}
 	b.set = rules.Compile(list)
-	d.events.tell(b.audience(), api.Event{Type: api.EventRulesRead, Owner: whose, Count: uint64(len(list))})
+	d.observe.Tell(b.audience(), api.Event{Type: api.EventRulesRead, Owner: whose, Count: uint64(len(list))})
 	d.log.Info("rules read", "of", whose, "rules", len(list))
 	return true
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -60,7 +61,7 @@ func (d *Daemon) listRules(by auth.Actor) api.RuleList {
 		for _, r := range b.set.Rules() {
 			shown := d.renderRule(owner, r, standing)
 			if b.owner == 0 {
-				hideConnections(by, r, &shown)
+				observe.HideConnections(by, r, &shown)
 			}
 			answer.Rules = append(answer.Rules, shown)
 		}
@@ -74,20 +75,18 @@ func (d *Daemon) listRules(by auth.Actor) api.RuleList {
 	return answer
 }
 
+// problemsFor returns the errors in files of rules as a caller may see them.
+func (b *book) problemsFor(by auth.Actor) []api.RuleProblem {
+	if b.hanging != "" {
+		return append(slices.Clone(b.problems), hangs(b.hanging))
+	}
+	return observe.ShownProblems(by, b.owner, b.problems)
+}
+
 // standing counts the nodes that have a limit by each rule, by key.
 func (d *Daemon) standing() map[string]int {
-	hosts := d.adaptation.RuledHosts()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	count := make(map[string]int)
-	for _, n := range d.nodes {
-		for _, o := range n.ruled.Owners {
-			for _, from := range o.Rules {
-				count[from.Key]++ // for a rule on a destination, its own nodes
-			}
-		}
-	}
-	for _, key := range hosts {
+	count := d.observe.Snapshot().RuleCounts()
+	for _, key := range d.adaptation.RuledHosts() {
 		count[key]++
 	}
 	return count
@@ -159,7 +158,7 @@ func (d *Daemon) verdicts(by auth.Actor, f *facts) (list []api.RuleVerdict) {
 			differs := r.Differs(f, now)
 			shown := d.renderRule(owners[owner], r, standing)
 			if enforce.Owner(owner) == enforce.OwnerAdmin && (differs != "" || !f.mayKnow(r)) {
-				hideConnections(by, r, &shown)
+				observe.HideConnections(by, r, &shown)
 			}
 			list = append(list, api.RuleVerdict{
 				Rule: shown, Matches: differs == "", Differs: differs,

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
@@ -195,7 +194,7 @@ func (d *Daemon) ruleFailed(res identity.Resolved, err error) {
 	if err == nil || errors.Is(err, unix.ESRCH) {
 		return // or the process has ended
 	}
-	d.sampler.complain(d.log, err)
+	d.complain(err)
 	d.log.Debug("a rule does not hold", "subject", res.Subject.String(), "err", err)
 }
 
@@ -325,7 +324,7 @@ func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner,
 		d.tellSet(nil, shared, byRule)
 	}
 	err := d.kernel.Join(shared.id, int(res.Key))
-	d.sampler.outdate()
+	d.observe.Outdate()
 	if err != nil && isNew {
 		return errors.Join(err, d.drop(shared))
 	}
@@ -343,28 +342,4 @@ func (d *Daemon) outerGone(gone *node) {
 			d.dirty = true
 		}
 	}
-}
-
-// nodesOfRule lists the nodes that have a limit by a rule, by its name.
-func (d *Daemon) nodesOfRule(by auth.Actor, s api.Subject) (api.NodeList, error) {
-	now, err := d.sampler.full()
-	if err != nil {
-		return api.NodeList{}, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	holding := slices.DeleteFunc(d.sorted(), func(n *node) bool {
-		for _, o := range n.ruled.Owners {
-			if slices.ContainsFunc(o.Rules, func(from rules.Origin) bool { return from.Name == s.ID }) {
-				return false
-			}
-		}
-		return true
-	})
-	if len(holding) == 0 {
-		return api.NodeList{}, &api.Error{
-			Code: api.CodeNoLimit, Message: "the rule " + s.ID + " holds for no process now", Hint: "netnice rules list",
-		}
-	}
-	return d.list(holding, now, viewer{by: by}), nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/apiserver"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/observe"
 )
 
 // departure says why the daemon stopped serving.
@@ -70,8 +71,8 @@ func (d *Daemon) serve(ctx context.Context) (departure, error) {
 	d.at.Store(at) // keepReachable watches it
 	server := apiserver.NewServer(d, d.log)
 	server.Handler = auth.Tracked(apiserver.Limited(d.counted(server.Handler), d.countsAs))
-	d.events.begin()
-	server.RegisterOnShutdown(d.events.end)
+	d.observe.BeginEvents()
+	server.RegisterOnShutdown(d.observe.EndEvents)
 	peers := auth.Options{Group: d.admins.Load, CountsAs: d.countsAs}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(auth.NewListener(at, peers)) }()
@@ -103,7 +104,7 @@ wait:
 		}
 	}
 	hidden := at.hide()
-	d.events.tell(everybody(), api.Event{Type: api.EventDaemonLeaves, PID: d.pid, LimitsStay: why == leftBySignal && !d.opts.OnDemand})
+	d.observe.Tell(observe.Everybody(), api.Event{Type: api.EventDaemonLeaves, PID: d.pid, LimitsStay: why == leftBySignal && !d.opts.OnDemand})
 	const patience = 5 * time.Second
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()

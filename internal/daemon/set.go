@@ -223,21 +223,6 @@ func (d *Daemon) end(n *node) error {
 	return d.drop(n)
 }
 
-// lookAt reads the counters and sockets of an existing node.
-func (d *Daemon) lookAt(n *node, dryRun bool) sample {
-	if !dryRun {
-		if now, err := d.sampler.of(n.id); err == nil { // without a reading the limit holds all the same
-			return now
-		}
-	}
-	return sample{at: time.Now()}
-}
-
-// show renders a node for an actor as it is, or as it would be.
-func (d *Daemon) show(by auth.Actor, n *node, now sample) *api.Node {
-	return &d.list([]*node{n}, now, viewer{by: by}).Nodes[0]
-}
-
 // warnings lists the effects that the caller may not expect.
 func (d *Daemon) warnings(by auth.Actor, req api.SetRequest, old, next *node, want limit.Limit) (list []string) {
 	if want.Down != 0 && want.Loopback && (req.Wish.DownBytesPerSec != nil || req.Wish.Loopback != nil) {
@@ -302,6 +287,7 @@ func (d *Daemon) Down(_ context.Context, by auth.Actor) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.system = machineWide{}
+	d.touchShared()
 	return d.forget(stateFiles...) // a second time: its error names all that is left
 }
 

@@ -274,7 +274,7 @@ func TestCapPerUser(t *testing.T) {
 		id := h.freeID()
 		n := &node{id: id, userUID: bob.UID, requested: limit.Owners{enforce.OwnerUser: {Up: 1}}}
 		n.res.Kind, n.res.Key = enforce.KindUser, uint64(1e6+id)
-		h.nodes[id] = n
+		h.keepNode(n)
 	}
 	h.mu.Unlock()
 	_, err := h.set(bob, "user:4242", up(1e6))

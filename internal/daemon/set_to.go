@@ -26,10 +26,6 @@ type part struct {
 
 func (p part) everybody() bool { return p.under.Kind == enforce.KindHost }
 
-func badDestination(format string, args ...any) error {
-	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "such as: netnice set --to 10.0.0.0/8:443 --up 10MB/s; netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s"}
-}
-
 // lasting returns a subject whose text stays the same. For a user whose name is not in the files it is the number,
 // since the name is known only after a look-up.
 func (d *Daemon) lasting(r identity.Resolved) api.Subject {
@@ -43,7 +39,7 @@ func (d *Daemon) lasting(r identity.Resolved) api.Subject {
 func (d *Daemon) partOf(ctx context.Context, by auth.Actor, act auth.Action, s api.Subject, w api.Wish) (p part, err error) {
 	selector, under, err := destination.Parse(s.ID)
 	if err != nil {
-		return p, badDestination("%v", err)
+		return p, destination.Refused("%v", err)
 	}
 	if under == (api.Subject{}) {
 		under = identity.Host().Subject
@@ -53,7 +49,7 @@ func (d *Daemon) partOf(ctx context.Context, by auth.Actor, act auth.Action, s a
 	}
 	switch under.Kind {
 	case api.KindLink, api.KindGroup, api.KindRule, api.KindTo:
-		return p, badDestination("%s: a part of the traffic is of the host, or of a process, user, cgroup, unit or container", under)
+		return p, destination.Refused("%s: a part of the traffic is of the host, or of a process, user, cgroup, unit or container", under)
 	}
 	if err := nobodys(by, act, under, w); err != nil {
 		return p, err
@@ -90,9 +86,9 @@ func (d *Daemon) toward(s api.Subject, owner enforce.Owner, uid uint32) *node {
 func checkToward(req api.SetRequest) error {
 	switch {
 	case req.Scope:
-		return badDestination("a part of the traffic has no scope: name the cgroup, or leave --scope out")
+		return destination.Refused("a part of the traffic has no scope: name the cgroup, or leave --scope out")
 	case limit.WholeOnly(req.Wish):
-		return badDestination("guarantees, reservations, weights and marks have no meaning for a part of the traffic: give rates")
+		return destination.Refused("guarantees, reservations, weights and marks have no meaning for a part of the traffic: give rates")
 	}
 	return nil
 }
@@ -112,7 +108,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		return answer, err
 	}
 	if len(req.Prefixes) > 0 && p.selector.List == "" {
-		return answer, badDestination("prefixes come with a subject that has a file: to:file:PATH")
+		return answer, destination.Refused("prefixes come with a subject that has a file: to:file:PATH")
 	}
 	list, err := readPrefixes(req.Prefixes)
 	if err != nil {
@@ -148,7 +144,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	want := had.Merge(req.Wish)
 	if want.Empty() && had.Empty() && was == (timed{}) {
 		if !limit.LiftsOnly(req.Wish) {
-			return answer, badDestination("%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", p.subject)
+			return answer, destination.Refused("%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", p.subject)
 		}
 		answer.Warnings = append(answer.Warnings, fmt.Sprintf("no limit of yours stands on %s", p.subject))
 		return answer, nil
@@ -160,7 +156,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	next.timeFrom(owner, req)
 	if n == nil {
 		for name, f := range names {
-			d.names[name] = f // otherwise the name is known to no node
+			d.setName(name, f) // otherwise the name is known to no node
 		}
 		next.to.learn(d.names)
 		next.to.met = met
@@ -312,6 +308,7 @@ func (d *Daemon) addToward(next *node, p part) (*node, error) {
 			scope, err = d.commit(nil, &node{res: p.under, since: time.Now(), holds: 1})
 		} else {
 			scope.holds++
+			d.touch(scope)
 		}
 		if err != nil {
 			return nil, err
@@ -329,33 +326,4 @@ func (d *Daemon) addToward(next *node, p part) (*node, error) {
 		return nil, errors.Join(err, d.bringDestinations(), d.drop(n), d.letGo(scope))
 	}
 	return n, nil
-}
-
-// nodesToward lists the nodes for a destination: those under the subject in s, or under any subject if s has
-// none. It omits nodes whose destination the actor may not see, so that a guess of a destination is not confirmed.
-func (d *Daemon) nodesToward(by auth.Actor, s api.Subject) (api.NodeList, error) {
-	selector, under, err := destination.Parse(s.ID)
-	if err != nil {
-		return api.NodeList{}, badDestination("%v", err)
-	}
-	now, err := d.sampler.full()
-	if err != nil {
-		return api.NodeList{}, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var holding []*node
-	for _, n := range d.sorted() {
-		if n.to == nil || n.to.selector.String() != selector.String() || !n.destinationIsFor(by) {
-			continue
-		}
-		_, its, _ := destination.Parse(n.res.Subject.ID)
-		if under == (api.Subject{}) || d.resolver.Canonical(under) == its {
-			holding = append(holding, n)
-		}
-	}
-	if len(holding) == 0 {
-		return api.NodeList{}, &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limit stands on %s", selector.Subject(under)), Hint: "netnice ls"}
-	}
-	return d.list(holding, now, viewer{by: by}), nil
 }

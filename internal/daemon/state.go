@@ -183,17 +183,19 @@ func (d *Daemon) statePath() string { return filepath.Join(d.opts.StateDir, stat
 // keepNode adds a node. The caller holds d.mu.
 func (d *Daemon) keepNode(n *node) {
 	d.nodes[n.id] = n
+	d.touch(n)
 	d.nodesMoved()
 }
 
 // forgetNode removes a node. The caller holds d.mu.
 func (d *Daemon) forgetNode(id uint32) {
 	delete(d.nodes, id)
+	d.touchID(id)
 	d.nodesMoved()
 }
 
-// nodesMoved drops what was derived from the subjects of all nodes. The caller holds d.mu.
-func (d *Daemon) nodesMoved() { d.inOrder, d.enclosing = nil, nil }
+// nodesMoved drops the order of the nodes. The caller holds d.mu.
+func (d *Daemon) nodesMoved() { d.inOrder = nil }
 
 // sorted returns the nodes, outermost kind first, then by id. The caller may change the list, and holds d.mu.
 func (d *Daemon) sorted() []*node {

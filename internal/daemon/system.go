@@ -92,11 +92,13 @@ func (d *Daemon) SetSystem(_ context.Context, by auth.Actor, req api.SystemReque
 // changeSystem brings the settings into force: in the kernel, then in the file. An error leaves both unchanged. A
 // failure to write the file is no error (unwritten.go). The caller holds d.mu.
 func (d *Daemon) changeSystem(next machineWide) error {
-	defer d.sampler.outdate()
+	defer d.observe.Outdate()
 	before := d.system
 	d.system = next
+	d.touchShared()
 	if err := d.applyTotals(); err != nil {
 		d.system = before
+		d.touchShared()
 		return errors.Join(err, d.applyTotals())
 	}
 	d.saveSystem()

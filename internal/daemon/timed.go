@@ -5,11 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/shell"
 )
@@ -30,21 +29,9 @@ type timed struct {
 	SpanNS uint64 `json:"span_ns"`
 }
 
-// bootTimeNS returns the time on CLOCK_BOOTTIME.
-func bootTimeNS() uint64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // each kernel that netnice runs on has this clock
-	return uint64(now.Nano())
-}
-
 // endsIn sets the end.
 func (t *timed) endsIn(left time.Duration) {
-	t.EndBoottimeNS, t.EndUnixNS = bootTimeNS()+uint64(left), time.Now().Add(left).UnixNano()
-}
-
-// left returns how long the limit still holds, at least 1 ns.
-func (t *timed) left() time.Duration {
-	return time.Duration(max(int64(t.EndBoottimeNS-bootTimeNS()), 1))
+	t.EndBoottimeNS, t.EndUnixNS = identity.BootTimeNS()+uint64(left), time.Now().Add(left).UnixNano()
 }
 
 // isOver reports whether the limit has ended.
@@ -146,7 +133,7 @@ func (n *node) takeLapses(spec enforce.NodeSpec) {
 					*r.Of(&n.timed[owner].Limit), *r.Of(&n.requested[owner]) = c.BytesPerSec, c.Lapse.BytesPerSec
 				}
 			}
-			n.timed[owner].SpanNS = max(c.Lapse.BoottimeNS, bootTimeNS()) - bootTimeNS()
+			n.timed[owner].SpanNS = max(c.Lapse.BoottimeNS, identity.BootTimeNS()) - identity.BootTimeNS()
 			n.timed[owner].endsIn(time.Duration(n.timed[owner].SpanNS))
 			n.timed[owner].EndBoottimeNS = c.Lapse.BoottimeNS
 		}
@@ -155,7 +142,7 @@ func (n *node) takeLapses(spec enforce.NodeSpec) {
 
 // endTimed takes the limits whose time is over out of their nodes. The caller holds d.mu.
 func (d *Daemon) endTimed() {
-	now := bootTimeNS()
+	now := identity.BootTimeNS()
 	for _, n := range d.nodes {
 		next := *n
 		for owner := range n.timed {

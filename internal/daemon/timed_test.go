@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/identity"
 )
 
 func (h *harness) setFor(subject string, w api.Wish, d time.Duration) (api.SetResponse, error) {
@@ -39,7 +40,7 @@ func TestLimitForATime(t *testing.T) {
 	require.EqualValues(t, 5e6, answer.Node.Limits[0].ThenBytesPerSec)
 	require.EqualValues(t, 1e6, adminUp(spec()))
 	require.EqualValues(t, 5e6, upLapse(spec()).BytesPerSec)
-	require.InDelta(t, bootTimeNS()+uint64(time.Hour), upLapse(spec()).BoottimeNS, float64(10*time.Second))
+	require.InDelta(t, identity.BootTimeNS()+uint64(time.Hour), upLapse(spec()).BoottimeNS, float64(10*time.Second))
 
 	// Another limit for a time replaces it, and does not count as what holds afterwards.
 	_, err = h.setFor(subject, up(2e6), time.Second)
@@ -108,7 +109,7 @@ func TestLimitForATimeOverARestart(t *testing.T) {
 	specs, err := rebooted.Nodes()
 	require.NoError(t, err)
 	require.Len(t, specs, 1)
-	require.InDelta(t, bootTimeNS()+uint64(time.Hour), upLapse(specs[0]).BoottimeNS, float64(time.Minute))
+	require.InDelta(t, identity.BootTimeNS()+uint64(time.Hour), upLapse(specs[0]).BoottimeNS, float64(time.Minute))
 	_, err = h.setFor(user, up(1e6), time.Second)
 	require.NoError(t, err)
 	h.eventually("its time is over", func() bool { s, _ := rebooted.Nodes(); return len(s) == 0 })

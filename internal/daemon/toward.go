@@ -204,6 +204,7 @@ func (d *Daemon) letGo(scope *node) error {
 		return nil
 	}
 	scope.holds--
+	d.touch(scope)
 	if d.nodes[scope.id] == scope && scope.empty() {
 		return d.drop(scope)
 	}
@@ -229,7 +230,7 @@ func (d *Daemon) endToward() {
 			d.once(n, err)
 			continue
 		}
-		d.events.tell(n.audience(), n.event(api.EventLimitEnded, ""))
+		d.tellOf(n, api.EventLimitEnded, "")
 		d.log.Info("limit ended with its subject", "subject", n.res.Subject.String(), "node", n.id)
 	}
 	d.dropLists()
@@ -245,7 +246,7 @@ func (d *Daemon) adoptToward(byID map[uint32]*node) {
 		}
 		some = true
 		for name, addresses := range n.to.names {
-			d.names[name] = found{addresses: addresses}
+			d.setName(name, found{addresses: addresses})
 		}
 		if n.scopeID == 0 {
 			continue

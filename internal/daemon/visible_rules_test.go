@@ -127,9 +127,9 @@ func TestDestinationsOfRulesByOwnNames(t *testing.T) {
 		for _, n := range c.sorted() {
 			if n.res.Kind == enforce.KindDestination {
 				found++
-				require.Equal(t, mayKnow, n.destinationIsFor(bobs))
-				require.Equal(t, mayKnow, viewer{by: bobs, within: []*node{tree}}.sees(n))
-				require.True(t, viewer{by: root}.sees(n))
+				require.Equal(t, mayKnow, n.record().DestinationIsFor(bobs))
+				require.Equal(t, mayKnow, n.record().IsOpenTo(tree.record()))
+				require.True(t, n.record().DestinationIsFor(root))
 			}
 		}
 		require.Equal(t, 1, found)

@@ -63,13 +63,14 @@ func (r *heardBy) text(t testing.TB) string {
 	return told(t, r.list, nil)
 }
 
-// The owner of a node, and the user whose traffic it limits, decide which users see its destination.
+// The owner of a node, and the user whose traffic it limits, decide which users see its destination. Readers know both
+// from the node's record.
 func TestDestinationIsFor(t *testing.T) {
-	user := &node{res: identity.User(bobs.UID)}
-	tree := &node{res: identity.Resolved{Kind: enforce.KindTree, Key: 9477, UID: bobs.UID}}
-	roots := &node{res: identity.Resolved{Kind: enforce.KindTree, Key: 1234}}
-	unit := &node{res: identity.Resolved{Kind: enforce.KindCgroup}}
-	own := &node{res: identity.Resolved{Kind: enforce.KindCgroup}, scope: &scope{UID: bobs.UID}}
+	user := &node{id: 1, res: identity.User(bobs.UID)}
+	tree := &node{id: 2, res: identity.Resolved{Kind: enforce.KindTree, Key: 9477, UID: bobs.UID}}
+	roots := &node{id: 3, res: identity.Resolved{Kind: enforce.KindTree, Key: 1234}}
+	unit := &node{id: 4, res: identity.Resolved{Kind: enforce.KindCgroup}}
+	own := &node{id: 5, res: identity.Resolved{Kind: enforce.KindCgroup}, scope: &scope{UID: bobs.UID}}
 	limited := func(scope *node, change ...func(*node)) *node {
 		n := &node{res: identity.Resolved{Subject: api.Subject{Kind: api.KindTo, ID: "203.0.113.7"}, Kind: enforce.KindDestination}, to: &toward{scope: scope}}
 		n.requested[enforce.OwnerAdmin].Up = 1
@@ -100,9 +101,8 @@ func TestDestinationIsFor(t *testing.T) {
 		n.userUID = bobs.UID
 	}
 	for name, c := range map[string]struct {
-		n               *node
-		bob, everybody  bool
-		withinHisCgroup bool // bob sees it where he asks about a process of his that is in the cgroup
+		n              *node
+		bob, everybody bool
 	}{
 		"no destination":                       {n: user, bob: true, everybody: true},
 		"a user's own, of all":                 {n: limited(nil, byBob), bob: true},
@@ -114,7 +114,7 @@ func TestDestinationIsFor(t *testing.T) {
 		"on a user's scope":                    {n: limited(own), bob: true},
 		"on a user, for each address":          {n: limited(user, each), bob: true},
 		"on a process of root's":               {n: limited(roots)},
-		"on a unit":                            {n: limited(unit), withinHisCgroup: true},
+		"on a unit":                            {n: limited(unit)},
 		"on a unit, for each address":          {n: limited(unit, each)},
 		"on everybody":                         {n: limited(nil), bob: true, everybody: true},
 		"on everybody, for each address":       {n: limited(nil, each)},
@@ -125,36 +125,16 @@ func TestDestinationIsFor(t *testing.T) {
 		"a user's own rule":                    {n: rule(bobs.UID, enforce.RuleEverybody|7, ruleOfBob), bob: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.True(t, c.n.destinationIsFor(root))
-			require.True(t, c.n.destinationIsFor(auth.Actor{UID: eves.UID, Admin: true}))
-			require.Equal(t, c.bob, c.n.destinationIsFor(bobs))
-			require.Equal(t, c.everybody, c.n.destinationIsFor(eves))
-			require.Equal(t, c.bob || c.withinHisCgroup, viewer{by: bobs, within: []*node{tree, unit}}.sees(c.n))
-			a := c.n.audience()
-			require.True(t, a.has(root))
-			require.False(t, a.has(eves), "no event but the host's is everybody's")
-			require.Equal(t, c.bob && c.n.userBound() == bobs.UID || c.n.userUID == bobs.UID, a.has(bobs))
+			n := c.n.record()
+			require.True(t, n.DestinationIsFor(root))
+			require.True(t, n.DestinationIsFor(auth.Actor{UID: eves.UID, Admin: true}))
+			require.Equal(t, c.bob, n.DestinationIsFor(bobs))
+			require.Equal(t, c.everybody, n.DestinationIsFor(eves))
+			require.Equal(t, c.n.userUID == bobs.UID, n.Users.HasOwner)
+			if c.n.to != nil && c.n.to.scope != nil {
+				require.Equal(t, c.n.to.scope.id, n.To.Under)
+			}
 		})
-	}
-}
-
-func TestHidden(t *testing.T) {
-	for _, c := range []struct {
-		kind                       api.Kind
-		id, name, subject, theName string
-	}{
-		{api.KindTo, "203.0.113.7:443/tcp@pid:9477", "curl", "to:(hidden)@pid:9477", "curl"},
-		{api.KindTo, "any,!203.0.113.0/24", "", "to:(hidden)", ""},
-		{api.KindTo, "file:/home/bob/peers.txt@user:bob", "bob", "to:(hidden)@user:bob", "bob"},
-		{api.KindRule, "web", "to 203.0.113.7, port 443 of pid:9477", "rule:web", "(hidden) of pid:9477"},
-		{api.KindRule, "web", "to 203.0.113.7", "rule:web", "(hidden)"},
-	} {
-		n := &node{res: identity.Resolved{Subject: api.Subject{Kind: c.kind, ID: c.id}, Name: c.name, Kind: enforce.KindDestination}}
-		subject, name := n.hidden()
-		require.Equal(t, c.subject, subject.String())
-		require.Equal(t, c.theName, name)
-		require.True(t, (&api.Node{Subject: subject, Name: name, Private: true}).IsHidden())
-		require.False(t, (&api.Node{Subject: n.res.Subject, Name: n.res.Name, Private: true}).IsHidden())
 	}
 }
 
@@ -377,20 +357,4 @@ func TestDestinationsOfAnAreaWhoseFileIsDamaged(t *testing.T) {
 	again()
 	h = start(t, fake, h.opts)
 	require.Contains(t, list(bobs), secret, "now the administrator has named it")
-}
-
-// A process may have a socket open that another user's process uses. Limits on that socket's traffic are hidden.
-func TestWhyHidesOthersDestinations(t *testing.T) {
-	d := &Daemon{nodes: map[uint32]*node{}}
-	n := &node{id: 5, res: identity.Resolved{Subject: api.Subject{Kind: api.KindTo, ID: "203.0.113.7@" + ofBob}, Kind: enforce.KindDestination, UID: bobs.UID}}
-	n.requested[enforce.OwnerAdmin].Up = 1e6
-	n.to = &toward{scope: &node{res: identity.User(bobs.UID)}}
-	d.nodes[5] = n
-	limits := func(by auth.Actor, chargedTo uint32) string {
-		w := whyLooks{daemon: d, by: by, pid: 77, processes: whyProcesses{byID: map[int]int{77: 0}}}
-		l := &whyLook{last: enforce.SocketLook{SocketStats: enforce.SocketStats{PID: chargedTo, Nodes: []uint32{5}}}}
-		return told(t, w.limits(l), nil)
-	}
-	sees(t, "a socket of bob's", func(by auth.Actor) string { return limits(by, 78) })
-	require.Contains(t, limits(eves, 77), secret, "what the process itself sends is its user's")
 }

@@ -20,58 +20,6 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// The latest of the clocks without credit on a socket's path binds, if the socket itself waits for its departure time.
-func TestWhyVerdicts(t *testing.T) {
-	turn := func(node uint32, d enforce.Direction, ahead time.Duration) enforce.Turn {
-		return enforce.Turn{Node: node, Direction: d, Ahead: ahead, Burst: 10 * time.Millisecond}
-	}
-	for name, c := range map[string]struct {
-		look  enforce.SocketLook
-		binds turnKey
-		none  bool
-	}{
-		"the later of two": {
-			look:  enforce.SocketLook{Waits: true, Departs: time.Millisecond, Turns: []enforce.Turn{turn(1, enforce.Up, 2*time.Millisecond), turn(2, enforce.Up, 3*time.Millisecond)}},
-			binds: turnKey{2, api.Up},
-		},
-		"paid a moment ago: the timer is late": {
-			look:  enforce.SocketLook{Waits: true, Turns: []enforce.Turn{turn(1, enforce.Up, -time.Millisecond), turn(2, enforce.Up, -9*time.Millisecond)}},
-			binds: turnKey{1, api.Up},
-		},
-		"credit is left": {
-			look: enforce.SocketLook{Waits: true, Turns: []enforce.Turn{turn(1, enforce.Up, -9*time.Millisecond)}}, none: true,
-		},
-		"its turn was long ago: others of its program wait": {
-			look: enforce.SocketLook{Waits: true, Departs: -time.Second, Turns: []enforce.Turn{turn(1, enforce.Up, 5*time.Millisecond)}}, none: true,
-		},
-		"nothing to send": {
-			look: enforce.SocketLook{Departs: time.Millisecond, Turns: []enforce.Turn{turn(1, enforce.Up, 5*time.Millisecond)}}, none: true,
-		},
-		"little credit may there be at all": {
-			look: enforce.SocketLook{Waits: true, Turns: []enforce.Turn{{Node: 1, Ahead: -900 * time.Microsecond, Burst: time.Millisecond}}}, none: true,
-		},
-		"a fixed part": {
-			look:  enforce.SocketLook{Waits: true, Static: true, Departs: -time.Second, Turns: []enforce.Turn{turn(1, enforce.Up, -9*time.Millisecond), turn(2, enforce.Total, -8*time.Millisecond)}},
-			binds: turnKey{2, api.Total},
-		},
-		"a queue of what comes in": {
-			look:  enforce.SocketLook{Turns: []enforce.Turn{turn(1, enforce.Down, 0), turn(2, enforce.Down, 9*time.Millisecond)}},
-			binds: turnKey{2, api.Down},
-		},
-		"an empty queue": {look: enforce.SocketLook{Turns: []enforce.Turn{turn(1, enforce.Down, 0)}}, none: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := whyLook{bound: make(map[turnKey]int)}
-			l.add(c.look)
-			if c.none {
-				require.Empty(t, l.bound)
-				return
-			}
-			require.Equal(t, map[turnKey]int{c.binds: 1}, l.bound)
-		})
-	}
-}
-
 // The answer about a socket has each owner's limit and its setter, and marks the lower one as holding. Other users are
 // denied.
 func TestWhy(t *testing.T) {
@@ -134,20 +82,6 @@ func TestWhy(t *testing.T) {
 	require.False(t, receiving().Limits[0].Holds, "lo has no queue")
 	own(enforce.SocketLook{})
 	require.False(t, receiving().Limits[0].Enforced, "it has no node yet")
-
-	var a askers
-	for range auth.MaxMeasuredPerUser {
-		_, err := a.enter(auth.Actor{UID: 5})
-		require.NoError(t, err)
-	}
-	_, err = a.enter(auth.Actor{UID: 5})
-	requireCode(t, api.CodeConflict, err)
-	leave, err := a.enter(auth.Actor{UID: 6})
-	require.NoError(t, err)
-	leave()
-	require.Len(t, a.users, 1)
-	_, err = a.enter(root)
-	require.NoError(t, err)
 
 	_, err = h.Why(context.Background(), auth.Actor{UID: node.UID + 1}, pid, -1, 100*time.Millisecond)
 	requireCode(t, api.CodeDenied, err)

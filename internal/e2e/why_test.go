@@ -176,7 +176,7 @@ wait()
 
 // Ingress is bound by the queue in which it waits. netnice names a rule with its file and line.
 func TestWhyReceiving(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestWhy and internal/daemon TestWhyVerdicts")
+	testutil.SkipUnlessAll(t, "TestWhy and internal/observe TestWhyVerdicts")
 	t.Parallel()
 	spare := newUsers()
 	s := newStage(t)

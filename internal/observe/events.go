@@ -1,4 +1,4 @@
-package daemon
+package observe
 
 import (
 	"context"
@@ -22,6 +22,7 @@ type hub struct {
 	mu        sync.Mutex
 	listeners map[*listener]struct{}
 	ended     bool
+	leaving   error // the answer to new listeners after the end
 }
 
 // listener is one reader's stream.
@@ -33,19 +34,6 @@ type listener struct {
 	cut   func() // ends a send that takes too long
 }
 
-// audience is the set of callers that an event is for, beside root.
-type audience struct {
-	everybody bool
-	uids      [2]uint32 // 0 = nobody: root receives every event
-	of        *node     // a limit whose destination they have to be allowed to see; nil: the event names none
-}
-
-func everybody() audience { return audience{everybody: true} }
-
-func (a audience) has(by auth.Actor) bool {
-	return (by.Root() || a.everybody || by.UID == a.uids[0] || by.UID == a.uids[1]) && (a.of == nil || a.of.destinationIsFor(by))
-}
-
 // heard reports whether there is a listener: without one, no event needs to be made.
 func (h *hub) heard() bool {
 	h.mu.Lock()
@@ -54,7 +42,7 @@ func (h *hub) heard() bool {
 }
 
 // tell gives an event to the listeners in its audience.
-func (h *hub) tell(to audience, e api.Event) {
+func (h *hub) tell(to Audience, e api.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.listeners) == 0 {
@@ -95,7 +83,7 @@ func (h *hub) listen(by auth.Actor, cut func(), first api.Event) (*listener, err
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
-		return nil, leaving()
+		return nil, h.leaving
 	}
 	own := 0
 	for l := range h.listeners {
@@ -152,18 +140,29 @@ func (h *hub) begin() {
 	h.ended = false
 }
 
-// Events implements apiserver.Backend: it calls send with the waiting events, until send fails or ctx ends.
-func (d *Daemon) Events(ctx context.Context, by auth.Actor, cut func(), send func([]api.Event) error) error {
-	l, err := d.events.listen(by, cut, api.Event{
-		Type: api.EventHello, Release: d.opts.Release, PID: d.pid, Adopted: d.adopted, SetAgain: d.setAgain,
-	})
+// Heard reports whether anybody reads events. Without a reader, no event needs to be made.
+func (o *Observer) Heard() bool { return o.events.heard() }
+
+// Tell gives an event to the readers in an audience. It does not wait for them.
+func (o *Observer) Tell(to Audience, e api.Event) { o.events.tell(to, e) }
+
+// BeginEvents lets callers read events, EndEvents ends all readers after the events that wait for them.
+func (o *Observer) BeginEvents() { o.events.begin() }
+
+// EndEvents ends all streams of events.
+func (o *Observer) EndEvents() { o.events.end() }
+
+// Events calls send with the events that a caller may see, until send fails or ctx ends. The event hello is the first.
+// With cut it ends a send that takes too long.
+func (o *Observer) Events(ctx context.Context, by auth.Actor, cut func(), hello api.Event, send func([]api.Event) error) error {
+	l, err := o.events.listen(by, cut, hello)
 	if err != nil {
 		return err
 	}
-	defer d.events.leave(l)
-	d.noticeFirst()
+	defer o.events.leave(l)
+	o.noticeFirst()
 	for {
-		list, more := d.events.take(l)
+		list, more := o.events.take(l)
 		if len(list) > 0 {
 			if err := send(list); err != nil {
 				return err

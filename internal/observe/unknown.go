@@ -1,16 +1,25 @@
-package daemon
+package observe
 
 import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// renderUnknown returns traffic without a known process in the form of the API.
-func (d *Daemon) renderUnknown(now sample) (shown api.Unknown) {
-	u := now.unknown
+// Unknown returns the traffic without a known process.
+func (o *Observer) Unknown() (api.Unknown, error) {
+	now, err := o.sampler.stats()
+	if err != nil {
+		return api.Unknown{}, err
+	}
+	return o.unknown(now), nil
+}
+
+// unknown returns traffic without a known process in the form of the API.
+func (o *Observer) unknown(now Sample) (shown api.Unknown) {
+	u := now.Unknown
 	shown.Up = unknownUsage(u.SentSocket, u.SentKernel, enforce.Volume{})
 	shown.Down = unknownUsage(u.ReceivedSocket, u.ReceivedKernel, u.ReceivedNobody)
-	rates := d.unknown.rates(unknownPoint(now), d.opts.Tick/2)
+	rates := o.readings.Load().ofUnknown().rates(unknownPoint(now), o.tick/2)
 	shown.Up.RateBytesPerSec, shown.Down.RateBytesPerSec = rates.up, rates.down
 	return shown
 }
@@ -23,10 +32,10 @@ func unknownUsage(socket, kernel, nobody enforce.Volume) api.UnknownUsage {
 	}
 }
 
-func unknownPoint(now sample) point {
-	u := now.unknown
+func unknownPoint(now Sample) point {
+	u := now.Unknown
 	return point{
-		at: now.at, bytes: u.SentSocket.Bytes + u.SentKernel.Bytes,
+		at: now.At, bytes: u.SentSocket.Bytes + u.SentKernel.Bytes,
 		down: u.ReceivedSocket.Bytes + u.ReceivedKernel.Bytes + u.ReceivedNobody.Bytes,
 	}
 }

@@ -1,4 +1,4 @@
-package daemon
+package observe
 
 import (
 	"slices"
@@ -12,47 +12,42 @@ import (
 
 // A limit on a destination shows with whom a user communicates. Everybody sees that such a limit exists, its
 // subject, and its figures. Its destination is visible to administrators, to the user that has set it, and to the user
-// whose traffic it limits. destinationIsFor decides that for all output of the daemon.
+// whose traffic it limits. DestinationIsFor decides that for all output.
+
+// OfWhom is the text between a rule's connections and their owner, in the name of the rule's node.
+const OfWhom = " of "
 
 // anybody is a caller that owns nothing: there is no such user.
 func anybody() auth.Actor { return auth.Actor{UID: ^uint32(0)} }
 
-// destinationIsFor reports whether an actor may see the destination of a node. An administrator's limit on everybody's
+// DestinationIsFor reports whether an actor may see the destination of a node. An administrator's limit on everybody's
 // traffic names a destination that the administrator chose, and everybody may see that. An address that is followed
 // because a program has sent there is not visible to everybody.
-func (n *node) destinationIsFor(by auth.Actor) bool {
-	owner := n.userBound()
+func (n *Node) DestinationIsFor(by auth.Actor) bool {
+	owner := n.Users.Bound
 	switch {
-	case n.res.Kind != enforce.KindDestination:
+	case n.Kind != enforce.KindDestination:
 		return true
-	case n.usersWish():
-		owner = n.userUID
+	case n.Users.HasOwner:
+		owner = n.Users.Owner
 	case n.isEverybodys() && !n.isMet():
 		return true
 	}
-	return auth.May(by, auth.SeePeers, auth.Target{Subject: n.res.Subject, Kind: n.res.Kind, UID: owner})
-}
-
-// userBound returns the user whose traffic the node limits in part, 0 = no single user's.
-func (n *node) userBound() uint32 {
-	if n.to != nil && n.to.scope != nil && n.to.scope.scope != nil {
-		return n.to.scope.scope.UID
-	}
-	return n.res.UID
+	return auth.May(by, auth.SeePeers, auth.Target{Subject: n.Subject, Kind: n.Kind, UID: owner})
 }
 
 // isEverybodys reports whether a destination limit is on the traffic of all users whom its owner may limit.
-func (n *node) isEverybodys() bool {
-	return n.to != nil && n.to.scope == nil || n.ruled.Destined&enforce.RuleEverybody != 0
+func (n *Node) isEverybodys() bool {
+	return n.To != nil && n.To.OfAll || n.Rules.Destined&enforce.RuleEverybody != 0
 }
 
 // isMet reports whether no owner has named the node's address: a program sent there.
-func (n *node) isMet() bool { return n.to != nil && (n.to.met || n.to.each != 0) }
+func (n *Node) isMet() bool { return n.To != nil && n.To.IsMet }
 
 // hidden returns the subject and name of a node as callers see it who may not see its destination. They still show the
 // subject whose traffic the node limits.
-func (n *node) hidden() (subject api.Subject, name string) {
-	subject, name = n.res.Subject, n.res.Name
+func (n *Node) hidden() (subject api.Subject, name string) {
+	subject, name = n.Subject, n.Name
 	if subject.Kind == api.KindTo {
 		_, under, isUnder := strings.Cut(subject.ID, "@")
 		if subject.ID = api.Hidden; isUnder {
@@ -60,7 +55,7 @@ func (n *node) hidden() (subject api.Subject, name string) {
 		}
 		return subject, name
 	}
-	whose := strings.LastIndex(name, ofWhom) // no text of a connection contains that
+	whose := strings.LastIndex(name, OfWhom) // no text of a connection contains that
 	if whose < 0 {
 		return subject, api.Hidden
 	}
@@ -72,22 +67,24 @@ type viewer struct {
 	by auth.Actor
 	// within holds nodes of a process that the actor asks about and owns. An administrator's limit on a destination
 	// under one of these limits the actor's traffic, too.
-	within []*node
+	within []*Node
 }
 
-func (v viewer) sees(n *node) bool {
-	return n.destinationIsFor(v.by) || !n.usersWish() && !n.isMet() && slices.ContainsFunc(v.within, n.isOpenTo)
+func (v viewer) sees(n *Node) bool {
+	return n.DestinationIsFor(v.by) || !n.Users.HasOwner && !n.isMet() && slices.ContainsFunc(v.within, n.IsOpenTo)
 }
 
-// isOpenTo reports whether a node applies to the processes of a tree, and their user may see its destination. The user
+// IsOpenTo reports whether a node applies to the processes of a tree, and their user may see its destination. The user
 // may not if the rule matches by a cgroup or a unit that the user may have named: the match would reveal the
 // destination.
-func (n *node) isOpenTo(tree *node) bool {
-	return n.concerns(tree) && !slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].Rules, func(o rules.Origin) bool { return tree.matchesByOwnName(o.Key) })
+func (n *Node) IsOpenTo(tree *Node) bool {
+	return n.Concerns(tree) && !slices.ContainsFunc(n.Rules.Limiting[enforce.OwnerAdmin], func(o rules.Origin) bool {
+		return o.IsInByOwnName(tree.Rules.Meant[enforce.OwnerAdmin])
+	})
 }
 
-// hideConnections removes the destination from an administrator's rule, unless the rule names the caller or no user.
-func hideConnections(by auth.Actor, r *rules.Rule, shown *api.Rule) {
+// HideConnections removes the destination from an administrator's rule, unless the rule names the caller or no user.
+func HideConnections(by auth.Actor, r *rules.Rule, shown *api.Rule) {
 	if !r.Destined() || r.MayHoldFor(by.UID) || auth.May(by, auth.SeePeers, auth.Target{Kind: enforce.KindDestination}) {
 		return
 	}
@@ -96,16 +93,13 @@ func hideConnections(by auth.Actor, r *rules.Rule, shown *api.Rule) {
 	shown.Conditions, shown.Connections = append(shown.Conditions, instead), []string{instead}
 }
 
-// problemsFor returns the errors in files of rules. An error may quote a destination, and therefore callers other than
-// root see only the place of an error in the administrator's files.
-func (b *book) problemsFor(by auth.Actor) []api.RuleProblem {
-	switch {
-	case b.hanging != "":
-		return append(slices.Clone(b.problems), hangs(b.hanging))
-	case b.owner != 0 || by.Root():
-		return b.problems
+// ShownProblems returns the errors in files of rules, of the administrator (owner 0) or of a user. An error may quote a
+// destination, and therefore callers other than root see only the place of an error in the administrator's files.
+func ShownProblems(by auth.Actor, owner uint32, problems []api.RuleProblem) []api.RuleProblem {
+	if owner != 0 || by.Root() {
+		return problems
 	}
-	list := slices.Clone(b.problems)
+	list := slices.Clone(problems)
 	for i := range list {
 		list[i].Message, list[i].Remedy = "a mistake in the administrator's rules, which administrators are told", "sudo netnice rules check"
 	}

@@ -1,4 +1,4 @@
-package daemon
+package observe
 
 import (
 	"context"
@@ -22,41 +22,41 @@ const (
 	whyCost = 5
 )
 
-// Why implements apiserver.Backend. It looks many times, as the binding limit may change from one moment to the next.
-func (d *Daemon) Why(ctx context.Context, by auth.Actor, pid, fd int, over time.Duration) (api.Why, error) {
-	res, err := d.whose(ctx, by, pid)
+// Why measures which limits bind the connections of a process; fd -1 = all of them. It looks many times, as the binding
+// limit may change from one moment to the next. An error with a remedy is an *api.Error.
+func (o *Observer) Why(ctx context.Context, by auth.Actor, pid, fd int, over time.Duration) (api.Why, error) {
+	res, err := o.whose(ctx, by, pid)
 	if err != nil {
 		return api.Why{}, err
 	}
-	leave, err := d.whys.enter(by)
+	leave, err := o.askers.enter(by)
 	if err != nil {
 		return api.Why{}, err
 	}
 	defer leave()
-	w := whyLooks{daemon: d, by: by, pid: int(res.Key), all: fd < 0, sockets: make(map[socketID]*whyLook)}
-	if w.processes, err = d.whyProcessesOf(ctx, by, res, fd); err != nil {
+	w := whyLooks{observer: o, by: by, pid: int(res.Key), all: fd < 0, sockets: make(map[socketID]*whyLook)}
+	if w.processes, err = o.whyProcessesOf(ctx, by, res, fd); err != nil {
 		return api.Why{}, err
 	}
 	if err := w.measure(ctx, over); err != nil {
 		return api.Why{}, err
 	}
-	packet := w.processes.packetSockets(d.resolver)
-	if !d.resolver.Alive(w.pid, res.StartBoottimeNS) {
+	packet := w.processes.packetSockets(o.resolver)
+	if !o.resolver.Alive(w.pid, res.StartBoottimeNS) {
 		return api.Why{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("process %d has ended", w.pid), Hint: "ps -e"}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	w.inForce = o.Snapshot()
 	answer := w.render(packet)
 	answer.Name = res.Name
 	return answer, nil
 }
 
 // socketsOf lists the requested sockets, as a map from inode to descriptors.
-func (d *Daemon) socketsOf(pid, fd int) (map[uint64][]int, error) {
+func (o *Observer) socketsOf(pid, fd int) (map[uint64][]int, error) {
 	if fd < 0 {
-		return d.resolver.Sockets(pid)
+		return o.resolver.Sockets(pid)
 	}
-	inode, err := d.resolver.Socket(pid, fd)
+	inode, err := o.resolver.Socket(pid, fd)
 	return map[uint64][]int{inode: {fd}}, err
 }
 
@@ -82,7 +82,7 @@ type turnKey struct {
 
 // whyLooks is one measurement.
 type whyLooks struct {
-	daemon      *Daemon
+	observer    *Observer
 	by          auth.Actor
 	pid         int
 	all         bool
@@ -90,7 +90,8 @@ type whyLooks struct {
 	sockets     map[socketID]*whyLook
 	looks       int
 	from, to    time.Time
-	first, last sample
+	first, last Sample
+	inForce     *Snapshot // after the measurement
 }
 
 func (w *whyLooks) wanted(inode uint64, pid uint32) bool {
@@ -104,7 +105,7 @@ func (w *whyLooks) wanted(inode uint64, pid uint32) bool {
 
 func (w *whyLooks) measure(ctx context.Context, over time.Duration) error {
 	var err error
-	if w.first, err = w.daemon.sampler.stats(); err != nil {
+	if w.first, err = w.observer.sampler.stats(); err != nil {
 		return err
 	}
 	w.from = time.Now()
@@ -125,12 +126,12 @@ func (w *whyLooks) measure(ctx context.Context, over time.Duration) error {
 		}
 	}
 	w.to = time.Now()
-	w.last, err = w.daemon.sampler.stats()
+	w.last, err = w.observer.sampler.stats()
 	return err
 }
 
 func (w *whyLooks) look() error {
-	list, err := w.daemon.kernel.Inspect(w.wanted)
+	list, err := w.observer.kernel.Inspect(w.wanted)
 	if err != nil {
 		return fmt.Errorf("look at the sockets of process %d: %w", w.pid, err)
 	}
@@ -164,7 +165,7 @@ func (l *whyLook) add(s enforce.SocketLook) {
 	if s.Waits {
 		l.waited++
 		if t, ok := latest(s.Turns, func(t enforce.Turn) bool { return t.Direction != enforce.Down }, s.Static); ok && (s.Static || s.Departs > -late) {
-			l.bound[turnKey{t.Node, directionName(t.Direction)}]++
+			l.bound[turnKey{t.Node, limit.DirectionName(t.Direction)}]++
 		}
 	}
 	if t, ok := latest(s.Turns, func(t enforce.Turn) bool { return t.Direction == enforce.Down && t.Ahead > 0 }, false); ok {
@@ -197,7 +198,7 @@ func address(s enforce.SocketLook, local bool) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(ip).Unmap(), port)
 }
 
-// render returns the result; packet has the inodes of packet sockets. The caller holds d.mu.
+// render returns the result; packet has the inodes of packet sockets.
 func (w *whyLooks) render(packet map[uint64]bool) api.Why {
 	answer := api.Why{
 		Version: api.Version, PID: w.pid, OverNS: uint64(w.to.Sub(w.from)), Looks: w.looks, Sockets: []api.WhySocket{},
@@ -287,10 +288,8 @@ func (l *whyLook) bind(limit *api.WhyLimit, d api.Direction, of int) bool {
 // queues reports whether a limit is the one that the receive queue of its node enforces: the lowest that counts
 // received traffic.
 func (w *whyLooks) queues(limits []api.WhyLimit, i int) bool {
-	meterOff := false
-	if n := w.daemon.nodes[limits[i].Node]; n != nil {
-		meterOff = w.daemon.meterOff(n)
-	}
+	n := w.inForce.Node(limits[i].Node)
+	meterOff := n != nil && w.inForce.meterOff(n)
 	counts := func(l api.WhyLimit) bool {
 		return l.Holds && (l.Direction == api.Down || l.Direction == api.Total && !meterOff)
 	}
@@ -303,17 +302,17 @@ func (w *whyLooks) queues(limits []api.WhyLimit, i int) bool {
 func (w *whyLooks) limits(l *whyLook) []api.WhyLimit {
 	list := w.own(l)
 	for _, id := range l.last.Nodes {
-		n := w.daemon.nodes[id]
+		n := w.inForce.Node(id)
 		if n == nil {
 			continue
 		}
 		rates := w.rates(id)
-		limits := n.limits()
+		limits := n.shownLimits()
 		for _, limit := range limits {
 			why := api.WhyLimit{Limit: limit, Subject: w.subject(l, n), Node: id}
 			why.Holds = limit.Enforced && !slices.ContainsFunc(limits, func(o api.Limit) bool {
 				return o.Direction == limit.Direction && o.BytesPerSec < limit.BytesPerSec
-			}) && (!l.last.Loopback || n.holding().Loopback())
+			}) && (!l.last.Loopback || n.Holding.Loopback())
 			switch limit.Direction {
 			case api.Down:
 				use(&why, rates.down)
@@ -331,9 +330,9 @@ func (w *whyLooks) limits(l *whyLook) []api.WhyLimit {
 // subject returns the subject of a limit on a socket's path as the caller may see it. Traffic of one of the requested
 // processes belongs to its user, and so do the limits on it. A socket that such a process has open may be charged to
 // another user's process.
-func (w *whyLooks) subject(l *whyLook, n *node) api.Subject {
-	if _, asked := w.processes.byID[int(l.last.PID)]; asked || n.destinationIsFor(w.by) {
-		return n.res.Subject
+func (w *whyLooks) subject(l *whyLook, n *Node) api.Subject {
+	if _, asked := w.processes.byID[int(l.last.PID)]; asked || n.DestinationIsFor(w.by) {
+		return n.Subject
 	}
 	s, _ := n.hidden()
 	return s
@@ -370,8 +369,8 @@ func (w *whyLooks) own(l *whyLook) []api.WhyLimit {
 
 // rates returns the rates of a node's egress and ingress during the measurement.
 func (w *whyLooks) rates(node uint32) flowRates {
-	h := history{pointOf(w.first.at, w.first.nodes[node])}
-	return h.rates(pointOf(w.last.at, w.last.nodes[node]), 0)
+	h := history{pointOf(w.first.At, w.first.Nodes[node])}
+	return h.rates(pointOf(w.last.At, w.last.Nodes[node]), 0)
 }
 
 func use(l *api.WhyLimit, rate uint64) {

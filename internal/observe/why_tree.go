@@ -1,4 +1,4 @@
-package daemon
+package observe
 
 import (
 	"context"
@@ -34,10 +34,10 @@ type whyProcesses struct {
 }
 
 // whyProcessesOf finds these processes. With a file descriptor it returns the process alone, with that socket.
-func (d *Daemon) whyProcessesOf(ctx context.Context, by auth.Actor, res identity.Resolved, fd int) (whyProcesses, error) {
+func (o *Observer) whyProcessesOf(ctx context.Context, by auth.Actor, res identity.Resolved, fd int) (whyProcesses, error) {
 	pid := int(res.Key)
 	p := whyProcesses{byID: make(map[int]int), owners: make(map[uint64]int)}
-	open, err := d.socketsOf(pid, fd)
+	open, err := o.socketsOf(pid, fd)
 	if err != nil {
 		return p, err
 	}
@@ -53,7 +53,7 @@ func (d *Daemon) whyProcessesOf(ctx context.Context, by auth.Actor, res identity
 		if _, known := p.byID[child]; known {
 			continue
 		}
-		res, err := d.whose(ctx, by, child)
+		res, err := o.whose(ctx, by, child)
 		if errors.Is(err, auth.ErrDenied) {
 			p.hidden++
 			continue
@@ -61,7 +61,7 @@ func (d *Daemon) whyProcessesOf(ctx context.Context, by auth.Actor, res identity
 		if err != nil {
 			continue // it has ended
 		}
-		if open, err := d.socketsOf(child, -1); err == nil { // otherwise it has ended, too
+		if open, err := o.socketsOf(child, -1); err == nil { // otherwise it has ended, too
 			p.add(whyProcess{pid: child, name: res.Name, open: open})
 		}
 	}

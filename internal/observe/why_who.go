@@ -1,4 +1,4 @@
-package daemon
+package observe
 
 import (
 	"context"
@@ -47,8 +47,8 @@ func (a *askers) enter(by auth.Actor) (leave func(), err error) {
 }
 
 // whose finds the process and checks that the caller may look at its connections.
-func (d *Daemon) whose(ctx context.Context, by auth.Actor, pid int) (identity.Resolved, error) {
-	res, err := d.resolver.Resolve(ctx, identity.PIDSubject(pid))
+func (o *Observer) whose(ctx context.Context, by auth.Actor, pid int) (identity.Resolved, error) {
+	res, err := o.resolver.Resolve(ctx, identity.PIDSubject(pid))
 	switch {
 	case err != nil:
 		return res, err

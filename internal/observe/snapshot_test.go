@@ -1,0 +1,71 @@
+package observe
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// Any changes of a snapshot are those of a plain map, and earlier snapshots stay as they were.
+func TestSnapshotIsAMapThatStays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type version struct {
+			s     *Snapshot
+			nodes map[uint32]*Node
+		}
+		check := func(v version) {
+			ordered := slices.SortedFunc(maps.Values(v.nodes), func(a, b *Node) int {
+				return cmp.Or(cmp.Compare(b.Kind, a.Kind), cmp.Compare(a.ID, b.ID))
+			})
+			if len(ordered) == 0 {
+				ordered = []*Node{}
+			}
+			require.Equal(t, ordered, v.s.All())
+			require.Equal(t, len(v.nodes), v.s.Count())
+			whole := Empty().With(v.nodes, nil)
+			require.Equal(t, whole.guarantees, v.s.guarantees)
+			require.Equal(t, whole.enclosures(nil), v.s.enclosures(nil))
+		}
+		versions := []version{{Empty(), map[uint32]*Node{}}}
+		for range rapid.IntRange(1, 30).Draw(t, "changes") {
+			last := versions[len(versions)-1]
+			changed, next := map[uint32]*Node{}, maps.Clone(last.nodes)
+			for range rapid.IntRange(0, 3).Draw(t, "nodes") {
+				id := rapid.SampledFrom([]uint32{1, 2, 3, 257, 513, 1 << 20}).Draw(t, "id")
+				delete(next, id)
+				if changed[id] = nil; rapid.Bool().Draw(t, "stays") {
+					kind := rapid.SampledFrom([]enforce.Kind{enforce.KindTree, enforce.KindUser, enforce.KindLink}).Draw(t, "kind")
+					next[id] = &Node{ID: id, Resolved: identity.Resolved{Kind: kind, UID: id + 7*rapid.Uint32Range(0, 1).Draw(t, "uid")}}
+					next[id].Guaranteed[enforce.Down] = rapid.Uint64Range(0, 1).Draw(t, "guarantee")
+					changed[id] = next[id]
+				}
+			}
+			if rapid.Bool().Draw(t, "a reader is there") {
+				check(last)
+			}
+			versions = append(versions, version{last.s.With(changed, nil), next})
+		}
+		for _, v := range versions {
+			check(v)
+		}
+	})
+}
+
+// A snapshot costs no order and no search of its own where no subject has changed.
+func TestSnapshotsShareWhatFollowsFromSubjects(t *testing.T) {
+	s := Empty().With(map[uint32]*Node{1: onUser(1, 1000, 5)}, nil)
+	same := s.With(map[uint32]*Node{1: onUser(1, 1000, 6)}, nil)
+	require.Same(t, s.order, same.order)
+	require.Same(t, s.enclosing, same.enclosing)
+	tree := s.With(map[uint32]*Node{2: {ID: 2, Resolved: identity.Resolved{Kind: enforce.KindTree}}}, nil)
+	require.NotSame(t, s.order, tree.order)
+	require.Same(t, s.enclosing, tree.enclosing, "a tree encloses nothing that the kernel side does not know")
+	require.NotSame(t, s.enclosing, s.With(map[uint32]*Node{1: nil}, nil).enclosing)
+}
