@@ -22,6 +22,8 @@
  * far ahead of it at most. */
 #define NN_QUEUE_NEEDED_NS   10000000ULL
 #define NN_DATAGRAM_AHEAD_NS 100000000ULL
+/* So many datagrams of programs that have sent little are ahead together. */
+#define NN_NEWBORN_DATAGRAMS 4
 /* Control messages may be that much further ahead, so that they get through. */
 #define NN_CONTROL_AHEAD_NS 1000000000ULL
 #define NN_QUEUE_ASK_NS	    1000000000ULL
@@ -246,12 +248,22 @@ static __always_inline bool nn_queue_before(struct __sk_buff *skb)
 	return bpf_map_lookup_elem(&queued_devices, &key);
 }
 
-/* When the datagrams before this one are paid. Of a program that has sent
- * little the datagram itself counts, as if it were sent by all that send now:
- * many programs that each send one and end would else be one ahead each. */
-static __always_inline __u64 nn_datagram_due(const struct nn_transmit *x)
+/* The time at which the datagrams before this one are paid. Of a program that
+ * has sent little the datagram itself counts, as if it were sent by all that
+ * send now: many programs that each send one and end would else be one ahead
+ * each. Some datagrams together may be ahead: under a low limit, a question
+ * would else wait behind the flood of a single other program. Not inline: its
+ * stack is not on that of connections. */
+static __noinline __u64 nn_datagram_due(const struct nn_transmit *x)
 {
-	return x->newborn_ns > x->before_ns ? x->newborn_ns : x->before_ns;
+	__u64 early_ns = NN_NEWBORN_DATAGRAMS * x->wire_bytes *
+			 NN_NSEC_PER_SEC / x->limit;
+
+	if (early_ns > NN_DATAGRAM_AHEAD_NS)
+		early_ns = NN_DATAGRAM_AHEAD_NS;
+	if (x->newborn_ns > x->before_ns + early_ns)
+		return x->newborn_ns - early_ns;
+	return x->before_ns;
 }
 
 /* with a number of bytes: an answer by the kernel has them, see answered.h */
