@@ -20,8 +20,9 @@ const (
 	// Each device takes a grace period of the kernel.
 	settleDevices = 3 * time.Minute
 	statusWithin  = 100 * time.Millisecond
-	// statusMeanwhile is the longest time that status may take while the daemon attaches programs to devices.
-	statusMeanwhile = 2 * time.Second
+	// statusMeanwhile is the longest time that status may take while the daemon attaches programs to devices. It waits
+	// for the kernel's lock on devices: 2.5 and 3.4 s were seen.
+	statusMeanwhile = 4 * time.Second
 )
 
 // In a namespace with 4,000 devices the limits hold through the one device that is up. The daemon answers at once,
