@@ -17,17 +17,22 @@
 /* A SYN-ACK is sent again five times (tcp_synack_retries). */
 #define NN_SYN_ANSWERS (6 * 80)
 
-/* Somebody here receives the datagram, so the kernel does not answer. */
-static __always_inline bool nn_answered_by_socket(struct __sk_buff *skb,
-						  struct bpf_sock_tuple *t,
-						  __u32 size)
+/* A UDP socket here receives the datagram, so the kernel does not answer. Which
+ * device the kernel takes a packet to oneself to come by is not known here, so
+ * sockets that are bound to one do not count. */
+static __always_inline bool nn_received_here(struct __sk_buff *skb,
+					     struct bpf_sock_tuple *t,
+					     __u32 size)
 {
 	struct bpf_sock *sk =
 		bpf_sk_lookup_udp(skb, t, size, BPF_F_CURRENT_NETNS, 0);
+	bool received;
 
-	if (sk)
-		bpf_sk_release(sk);
-	return sk;
+	if (!sk)
+		return false;
+	received = !sk->bound_dev_if;
+	bpf_sk_release(sk);
+	return received;
 }
 
 /* The bytes that the kernel's answers to a packet on the loopback device may
@@ -76,11 +81,11 @@ static __noinline __u64 nn_answered_bytes(struct __sk_buff *skb)
 		return bytes;
 	/* Options may draw an answer though there is a socket. */
 	if (v6 && !bpf_skb_load_bytes(skb, 40, &t.ipv6.sport, 4) &&
-	    nn_answered_by_socket(skb, &t, sizeof(t.ipv6)))
+	    nn_received_here(skb, &t, sizeof(t.ipv6)))
 		return 0;
 	if (!v6 && headers == 20 &&
 	    !bpf_skb_load_bytes(skb, 20, &t.ipv4.sport, 4) &&
-	    nn_answered_by_socket(skb, &t, sizeof(t.ipv4)))
+	    nn_received_here(skb, &t, sizeof(t.ipv4)))
 		return 0;
 	if (bytes > (__u64)segments * NN_ANSWER_MAX)
 		bytes = (__u64)segments * NN_ANSWER_MAX;

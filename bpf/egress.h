@@ -92,8 +92,9 @@ static __noinline bool nn_syn_back(struct nn_socket *s)
 /* This looks at a packet of a limited connection, and notes whether the
  * connection stays on this machine. What the kernel's answer to it may send
  * elsewhere is charged in its place. */
-static __noinline void nn_tcp_leaves(struct __sk_buff *skb, struct nn_socket *s,
-				     struct nn_tcp_packet *t)
+static __noinline void nn_tcp_measure(struct __sk_buff *skb,
+				      struct nn_socket *s,
+				      struct nn_tcp_packet *t)
 {
 	bool here = nn_here(skb);
 	__u64 answered = here ? nn_answered_bytes(skb) : 0;
@@ -280,7 +281,7 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 	}
 	if (!limited)
 		return nn_unlimited_sent(skb, sk, s);
-	nn_tcp_leaves(skb, s, &t);
+	nn_tcp_measure(skb, s, &t);
 	if (!nn_armed(s))
 		return nn_here_judge(skb, sk->state, s, &t);
 	if (s->flags & NN_SOCK_HOLD) {

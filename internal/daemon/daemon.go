@@ -156,7 +156,7 @@ type Daemon struct {
 	mu           writersLock // guards the fields up to unpublished
 	inOrder      []*node     // the nodes in order, nil = not known: see sorted
 	nodes        map[uint32]*node
-	stock        map[uint32]enforce.NodeSpec // preallocated nodes for peer addresses, by their ids: stock.go
+	stock        map[uint32]enforce.NodeSpec // preallocated nodes for peer addresses, by their ids: spare_nodes.go
 	nextID       uint32
 	destined     destined
 	commanded    commanded

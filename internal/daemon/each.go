@@ -17,7 +17,7 @@ import (
 
 // A limit for each address of a destination ("/each") consists of two parts. A limit on all of the addresses,
 // which is never reached, finds them. Each found address has a node with the requested limit for each. The kernel side
-// takes that node from the preallocated ones (stock.go) and reports it. The node ends a minute after the last
+// takes that node from the preallocated ones (spare_nodes.go) and reports it. The node ends a minute after the last
 // connection and byte.
 
 const (

@@ -185,13 +185,15 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		wasMet := next.to.met
 		if !next.empty() {
 			next.to.met = wasMet && met
+			if len(list) > 0 {
+				d.keepList(next.listKey(), list)
+			}
 		}
 		switch {
 		case next.empty():
 			err = d.liftToward(n)
 			lifted = err == nil
 		case n != nil && len(list) > 0:
-			d.keepList(next.listKey(), list)
 			_, err = d.commit(n, &next)
 			if d.outdateDestinations(); err == nil {
 				err = d.bringDestinations()
@@ -199,13 +201,11 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		case n != nil:
 			_, err = d.commit(n, &next)
 		default:
-			if len(list) > 0 {
-				d.keepList(next.listKey(), list)
-			}
 			n, err = d.addToward(&next, p)
 		}
 		if err != nil {
 			next.to.met = wasMet
+			d.touchID(next.id)
 			return api.SetResponse{}, kernelError(p.subject, err)
 		}
 		if stored = true; !next.empty() {

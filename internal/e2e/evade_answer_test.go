@@ -58,6 +58,22 @@ listener = socket.create_server(("::", 7777), family=socket.AF_INET6, backlog=40
 ready()
 threads(2, lambda: requests(7777))
 `},
+		// The kernel takes what goes to an own address to come by the device that has the address.
+		{name: "a port of a socket that is bound to lo", least: 0.5, text: fromElsewhere + `
+bound = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+bound.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+bound.bind(("::", 7778))
+ready()
+def some():
+    with foreign(socket.SOCK_DGRAM) as s:
+        s.connect((here, 7778))
+        while True:
+            try:
+                s.send(bytes(1200))
+            except OSError:
+                pass
+threads(2, some)
+`},
 		{name: "pings", least: 0.5, ahead: 1100 * time.Millisecond, text: fromElsewhere + `
 ready()
 def some():

@@ -105,8 +105,12 @@ func (n *Node) isUnder(outer *Node) bool {
 	return n.To != nil && n.To.Under != 0 && n.To.Under == outer.ID
 }
 
-// Concerns reports whether a node for a destination applies to the processes of a tree.
+// Concerns reports whether a node for a destination applies to the processes of a tree. A node that is not published
+// (nil) does not.
 func (n *Node) Concerns(tree *Node) bool {
+	if n == nil {
+		return false
+	}
 	if n.To != nil {
 		return n.isUnder(tree)
 	}
