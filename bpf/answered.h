@@ -79,10 +79,10 @@ static __noinline __u64 nn_answered_bytes(struct __sk_buff *skb)
 	bytes = skb->len + (__u64)segments * NN_ANSWER_HEADERS;
 	if (protocol != IPPROTO_UDP)
 		return bytes;
-	/* Options may draw an answer though there is a socket. */
-	if (v6 && !bpf_skb_load_bytes(skb, 40, &t.ipv6.sport, 4) &&
-	    nn_received_here(skb, &t, sizeof(t.ipv6)))
-		return 0;
+	/* Options may draw an answer though there is a socket. Over IPv6 that
+	 * is not looked for: a socket may be closed before it receives, or have
+	 * the kernel answer (UDP_ENCAP). Over IPv4 only privileged programs
+	 * send from elsewhere. */
 	if (!v6 && headers == 20 &&
 	    !bpf_skb_load_bytes(skb, 20, &t.ipv4.sport, 4) &&
 	    nn_received_here(skb, &t, sizeof(t.ipv4)))
