@@ -70,8 +70,7 @@ static __noinline __u64 nn_answered_bytes(struct __sk_buff *skb)
 		headers = (first & 0xf) * 4;
 	}
 	if (protocol == IPPROTO_TCP) {
-		/* the connection of who has sent the SYN alone is established
-		 */
+		/* Other segments belong to a connection, which has a peer. */
 		if (bpf_skb_load_bytes(skb, headers + 13, &flags, 1))
 			return 0;
 		return (flags & 0x12) == 0x02 ? NN_SYN_ANSWERS : 0;

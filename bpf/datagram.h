@@ -266,7 +266,7 @@ static __noinline __u64 nn_datagram_due(const struct nn_transmit *x)
 	return x->before_ns;
 }
 
-/* with a number of bytes: an answer by the kernel has them, see answered.h */
+/* This bit marks a number of bytes as those of an answer: see answered.h. */
 #define NN_ANSWERED (1ULL << 63)
 
 /* A packet of such a protocol, without IPv6's extension headers. Not inline:

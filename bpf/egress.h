@@ -196,8 +196,7 @@ static __noinline __u64 nn_other_look(struct __sk_buff *skb,
 
 	if (sk) { /* it may have got its port just now */
 		nn_port_of(s, sk->src_port);
-		if (nn_port_has_owner(protocol) &&
-		    skb->ifindex != LOOPBACK_IFINDEX)
+		if (nn_port_has_owner(protocol) && !nn_here(skb))
 			nn_port_owner_sends(skb, s, protocol, sk->src_port);
 	}
 	nn_hooked_note(skb, s);
@@ -223,7 +222,7 @@ static __noinline int nn_other_judge(struct __sk_buff *skb, struct nn_socket *s,
  * pings and packets for no socket. Its packet passes. */
 static __always_inline void nn_kernel_sent(struct __sk_buff *skb)
 {
-	if (skb->ifindex != LOOPBACK_IFINDEX && nn_host_limited())
+	if (!nn_here(skb) && nn_host_limited())
 		nn_unknown(NN_UNKNOWN_SENT_KERNEL, skb->len, 1);
 }
 

@@ -205,7 +205,7 @@ type harness struct {
 	*Table
 	t    *testing.T
 	mem  *memory
-	met  []api.Subject // what Adopt has returned
+	met  []api.Subject // Adopt has returned these hosts
 	stop func()        // stop ends the table as the end of a daemon does; the limits stay
 }
 

@@ -106,7 +106,7 @@ type Snapshot struct {
 	guarantees int
 	shared     *Shared
 
-	// What follows from the nodes' subjects is computed by the first reader that needs it. Snapshots share it as long
+	// The first reader that needs it computes what follows from the nodes' subjects. Snapshots share it as long
 	// as no subject has changed.
 	order     *lazy[[]uint32]
 	enclosing *lazy[*enclosures]
