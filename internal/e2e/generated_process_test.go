@@ -31,7 +31,7 @@ func (g *generated) begin(p trafficgen.Program) (x *script, pid, dir string) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	net, err := json.Marshal(map[string]any{"4": g.B4.String(), "6": g.B6.String(), "port": generatedPeers, "serve": generatedServe, "slower": int(timeoutScale)})
+	net, err := json.Marshal(map[string]any{"4": g.B4.String(), "6": g.B6.String(), "own6": g.A6.String(), "port": generatedPeers, "serve": generatedServe, "slower": int(timeoutScale)})
 	if err != nil {
 		g.t.Fatal(err)
 	}

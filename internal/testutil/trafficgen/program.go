@@ -54,6 +54,12 @@ func ringSends(_, s Traits) bool {
 }
 func root(l, _ Traits) bool { return l["user"] == "root" }
 
+// fromElsewhere says whether a sender may bind its sockets to the address of another machine, which any program may do
+// over IPv6.
+func fromElsewhere(_, s Traits) bool {
+	return !stream(nil, s) && s["family"] == "6" && (s["past"] == "none" || s["past"] == "reconnected")
+}
+
 func keepsOneSocket(_, s Traits) bool { return s["life"] == "keeps" || s["life"] == "shares" }
 
 // limits holds the dimensions of a program's limit.
@@ -96,7 +102,8 @@ var senders = []dimension{
 	{"option2", options},
 	{"call", slices.Concat(always("send", "msg"), onlyIf(stream, "more", "urgent", "file", "splice"), onlyIf(hasOptionMemory, "zerocopy"), onlyIf(datagram, "sendto"), onlyIf(udp, "segments"), onlyIf(ringSends, "ring"))},
 	{"bytes", always("65536", "1", "100", "1400", "9000", "60000", "1048576")},
-	{"peer", slices.Concat(always("reads"), onlyIf(stream, "answers", "dawdles", "stalls", "resets", "small"))},
+	// "itself" is its own machine, whose kernel answers the other one.
+	{"peer", slices.Concat(always("reads"), onlyIf(stream, "answers", "dawdles", "stalls", "resets", "small"), onlyIf(fromElsewhere, "itself"))},
 }
 
 // options holds the options that a program sets on its sockets; it sets two.

@@ -1,5 +1,5 @@
 # Carries out a Program: argv[1] is it as JSON, argv[2] how to reach its peers:
-# {"4": address, "6": address, "port": of the first of the peers' behaviours, "serve": first port to listen on,
+# {"4": address, "6": address, "own6": this machine's, "port": of the first of the peers' behaviours, "serve": first port to listen on,
 # "slower": how many times}.
 # It says "ready PID", makes its sockets as it is told "make" and says "made", sends as it is told "go",
 # and says "refused NAME=VALUE" of what it may not do here, and "sent N" as the Nth sender's first bytes go.
@@ -118,12 +118,16 @@ class Sender:
     # Where to, and with what kind of socket.
 
     def peer_port(self):
+        if self.peer == "itself":
+            return 1  # nobody's
         return self.net["port"] + BEHAVIOURS.index(self.peer)
 
     def peer_address(self):
         port = self.peer_port()
         if self.kind in ("ping", "raw"):
             port = 0
+        if self.peer == "itself":
+            return (self.net["own6"], port)
         if self.family == "6":
             return (self.net["6"], port)
         mapped = self.family == "mapped" and self.kind not in ("ping", "raw")
@@ -144,6 +148,9 @@ class Sender:
             self.apply_past(s)
         except OSError:
             self.refused("past")
+        if self.peer == "itself":
+            s.setsockopt(socket.IPPROTO_IPV6, 78, 1)  # IPV6_FREEBIND
+            s.bind((self.net["6"], 0))
         return s
 
     def set_options(self, s):
