@@ -222,7 +222,8 @@ func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children
 	if err != nil {
 		return nil, false, fmt.Errorf("read the clock of node %d: %w", key.Node, err)
 	}
-	went, nowNS := s.went(clock), monotonicNS()
+	nowNS := monotonicNS()
+	went := s.went(clock, limit, nowNS)
 	rates = map[uint64]float64{}
 	shared := map[uint64][]*part{} // classes by the one that is charged
 	promises := map[uint64]promise{}
@@ -339,7 +340,7 @@ func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
 	case all == 0:
 		all = float64(limit)
 	}
-	return uint64(max(min(all, float64(limit)*mostOfLimit), float64(limit)/100, 1))
+	return uint64(max(min(all, float64(limit)*mostOfLimit), leastDue(float64(limit)), 1))
 }
 
 // adapt sets the rate of a node's class, unless the class nearly has that rate.

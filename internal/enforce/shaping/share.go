@@ -24,6 +24,13 @@ const (
 	shareAhead = 60 * time.Millisecond
 	shareTime  = 500 * time.Millisecond
 	shareQuiet = 10 // samples without new packets, after which a queue is unused
+	// sharePackets is how many packets at the limit's rate are the least over which the clock's progress is measured,
+	// and shareSpan the longest such time. Under a low limit, one packet takes longer than shareLook.
+	sharePackets = 5
+	shareSpan    = 2 * time.Second
+	// sharePacket is the longest time for a packet at the queue's rate, unless that rate is a quarter of the limit. HTB
+	// keeps the time that it has computed for a packet, though the rate is raised meanwhile.
+	sharePacket = time.Second
 	// These are bounds of the queue's rate, in parts of what is due and of the limit.
 	leastOfDue, mostOfDue, mostOfLimit = 0.5, 1.25, 1.002
 
@@ -31,19 +38,21 @@ const (
 	usualWeight  = 100
 )
 
-// share is what the last sample showed of a node's clock.
+// share is what the last samples showed of a node's clock.
 type share struct {
-	known  bool
-	clock  bpf.Clock
-	weight uint32
-	bytes  uint64 // bytes that had come into the queue, or moved in it
-	quiet  int    // samples since that count changed
+	readings []reading // the oldest first
+	weight   uint32
+	bytes    uint64 // bytes that had come into the queue, or moved in it
+	quiet    int    // samples since that count changed
 }
+
+// reading is the progress of a clock at a sample.
+type reading struct{ timeNS, vtime, idleNS uint64 }
 
 // due returns what the class may send, in IP bytes per second. It takes the clock and the class as they are now, and
 // the limit.
 func (s *share) due(clock bpf.Clock, k bpf.Class, limit uint64, nowNS uint64) float64 {
-	went := s.went(clock)
+	went := s.went(clock, limit, nowNS)
 	if k.Weight != 0 || s.weight == 0 {
 		s.weight = max(k.Weight, 1)
 		if k.Weight == 0 {
@@ -53,19 +62,33 @@ func (s *share) due(clock bpf.Clock, k bpf.Class, limit uint64, nowNS uint64) fl
 	return went.due(clock, k, s.weight, 0, limit, nowNS)
 }
 
-// passage is how far a clock went between two samples. spanNS is 0 if there was no earlier sample.
+// passage is how far a clock went between two samples. spanNS is 0 if that is not known, or if nothing was charged for
+// long.
 type passage struct{ virtual, idleNS, spanNS float64 }
 
-func (s *share) went(clock bpf.Clock) (w passage) {
-	last := s.clock
-	if span := float64(int64(clock.TimeNs - last.TimeNs)); s.known && span > 0 {
+// went takes the clock as it is now, and returns how far it went in the last time.
+func (s *share) went(clock bpf.Clock, limit, nowNS uint64) (w passage) {
+	now := reading{timeNS: clock.TimeNs, vtime: clock.Vtime, idleNS: clock.IdleNs}
+	if n := len(s.readings); n == 0 || int64(now.timeNS-s.readings[n-1].timeNS) > 0 {
+		s.readings = append(s.readings, now)
+	}
+	over := int64(min(max(float64(shareLook), sharePackets*usualPacket/float64(limit)*1e9), float64(shareSpan)))
+	for len(s.readings) > 2 && int64(now.timeNS-s.readings[1].timeNS) >= over {
+		s.readings = s.readings[1:]
+	}
+	first := s.readings[0]
+	if span := int64(now.timeNS - first.timeNS); span > 0 && int64(nowNS-now.timeNS) < over {
 		w = passage{
-			virtual: float64(clock.Vtime-last.Vtime) / (1 << virtualShift),
-			idleNS:  float64(clock.IdleNs - last.IdleNs), spanNS: span,
+			virtual: float64(now.vtime-first.vtime) / (1 << virtualShift),
+			idleNS:  float64(now.idleNS - first.idleNS), spanNS: float64(span),
 		}
 	}
-	s.clock, s.known = clock, true
 	return w
+}
+
+// leastDue returns the least rate of a class that shares a limit, in bytes per second.
+func leastDue(limit float64) float64 {
+	return max(limit/100, min(limit/4, usualPacket/sharePacket.Seconds()))
 }
 
 // due returns the same for one of several classes, which has the given weight (of) and guarantee.
@@ -73,7 +96,7 @@ func (w passage) due(clock bpf.Clock, k bpf.Class, of uint32, guarantee, limit, 
 	rate, weight := float64(limit), float64(of)
 	due := rate
 	if w.spanNS > 0 {
-		due = min(max((w.virtual*weight+w.idleNS/1e9*rate)/w.spanNS*1e9, rate/100)+float64(guarantee), rate)
+		due = min(max((w.virtual*weight+w.idleNS/1e9*rate)/w.spanNS*1e9, leastDue(rate))+float64(guarantee), rate)
 	}
 	ahead := 0.0
 	if d := int64(k.Finish - clock.Vtime); d > 0 {
@@ -81,7 +104,7 @@ func (w passage) due(clock bpf.Clock, k bpf.Class, of uint32, guarantee, limit, 
 	}
 	// Virtual time has gone on since the last charge.
 	aheadNS := ahead/due*1e9 - max(float64(int64(nowNS-clock.TimeNs)), 0)
-	return paced(due, aheadNS, 0, rate)
+	return max(paced(due, aheadNS, 0, rate), leastDue(rate))
 }
 
 // paced returns a rate near what is due. At this rate a class that is aheadNS ahead of its clock comes to be as far
@@ -120,7 +143,7 @@ func (s *share) came(bytes uint64) bool {
 		return true
 	}
 	if s.quiet++; s.quiet > shareQuiet {
-		s.known = false
+		s.readings = nil
 		return false
 	}
 	return true
