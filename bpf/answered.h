@@ -4,88 +4,146 @@
  * The kernel answers some of it: a datagram for which there is no socket, a
  * ping, a SYN. The answer goes to the packet's source address, and no socket of
  * the program's sends it. Over IPv6 any program may send from an address
- * elsewhere (IPV6_FREEBIND). So what the answer may be is charged to whoever
- * draws it.
+ * elsewhere (IPV6_FREEBIND), also to a group that this machine is in. A
+ * tunnel's socket here takes a packet out of another, with an address of its
+ * own, and a routing header may lead a packet on. So what may be sent because
+ * of a packet is charged to whoever sends it.
  */
 #ifndef NETNICE_ANSWERED_H
 #define NETNICE_ANSWERED_H
 
 #include "datagram.h"
 
-#define NN_ANSWER_HEADERS 48   /* IPv6 and ICMPv6 */
-#define NN_ANSWER_MAX	  1280 /* an answer with a part of the datagram in it */
+#define NN_ANSWER_HEADERS  48	/* IPv6 and ICMPv6 */
+#define NN_ANSWER_FRAGMENT 1452 /* at the usual MTU of 1500 */
+#define NN_TUNNEL_HEADERS  28	/* which a tunnel takes off: IPv4 and UDP */
+#define NN_ANSWER_MAX	   1280 /* an answer with a part of the datagram in it */
 /* A SYN-ACK is sent again five times (tcp_synack_retries). */
 #define NN_SYN_ANSWERS (6 * 80)
 
-/* A UDP socket here receives the datagram, so the kernel does not answer. Which
- * device the kernel takes a packet to oneself to come by is not known here, so
- * sockets that are bound to one do not count. */
-static __always_inline bool nn_received_here(struct __sk_buff *skb,
-					     struct bpf_sock_tuple *t,
-					     __u32 size)
+enum nn_received {
+	NN_RECEIVED_BY_NOBODY,
+	NN_RECEIVED_BY_SOCKET,
+	NN_RECEIVED_BY_TUNNEL,
+};
+
+/* Who receives a UDP datagram here. If it is a program, the kernel does not
+ * answer. Which device the kernel takes a packet to oneself to come by is not
+ * known here, so sockets that are bound to one do not count. */
+static __always_inline enum nn_received nn_received_by(struct __sk_buff *skb,
+						       struct bpf_sock_tuple *t,
+						       __u32 size)
 {
 	struct bpf_sock *sk =
 		bpf_sk_lookup_udp(skb, t, size, BPF_F_CURRENT_NETNS, 0);
-	bool received;
+	enum nn_received by = NN_RECEIVED_BY_NOBODY;
+	void *unpack = NULL;
+	struct udp_sock *u;
 
 	if (!sk)
-		return false;
-	received = !sk->bound_dev_if;
+		return by;
+	u = nn_stateless_address(sk);
+	if (!bpf_core_read(&unpack, sizeof(unpack), &u->encap_rcv) && unpack)
+		by = NN_RECEIVED_BY_TUNNEL;
+	else if (!sk->bound_dev_if)
+		by = NN_RECEIVED_BY_SOCKET;
 	bpf_sk_release(sk);
-	return received;
+	return by;
 }
 
-/* The bytes that the kernel's answers to a packet on the loopback device may
- * send elsewhere; 0 = none. An answer to a loopback address, or to the address
- * that the packet goes to, stays here. */
+/* Other headers of IPv6's stand before that of TCP or UDP. */
+static __always_inline bool nn_may_lead_on(__u8 protocol)
+{
+	return protocol == IPPROTO_ROUTING || protocol == IPPROTO_HOPOPTS ||
+	       protocol == IPPROTO_DSTOPTS;
+}
+
+/* An answer with all of the packet in it, in fragments if need be. */
+static __always_inline __u64 nn_answer_bytes(struct __sk_buff *skb)
+{
+	__u64 packets = nn_packet_segments(skb) + skb->len / NN_ANSWER_FRAGMENT;
+
+	return skb->len + packets * NN_ANSWER_HEADERS;
+}
+
+/* The bytes of this machine's answer to a packet to a group, which it may be
+ * in. Over IPv6 the kernel answers pings, among others, but no datagrams. Over
+ * IPv4 it does not answer, and an address from elsewhere takes privileges. */
+static __noinline __u64 nn_group_answers(struct __sk_buff *skb)
+{
+	__u8 protocol = 0, first = 0;
+
+	if (skb->protocol != bpf_htons(ETH_P_IPV6) ||
+	    bpf_skb_load_bytes(skb, 24, &first, 1) || first != 0xff ||
+	    bpf_skb_load_bytes(skb, 6, &protocol, 1) ||
+	    protocol == IPPROTO_UDP || protocol == NN_IPPROTO_UDPLITE)
+		return 0;
+	return nn_answer_bytes(skb);
+}
+
+/* The bytes that may be sent elsewhere because of a packet to this machine; 0 =
+ * none. An answer to a loopback address, or to the address that the packet goes
+ * to, stays here. */
 static __noinline __u64 nn_answered_bytes(struct __sk_buff *skb)
 {
-	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6), own = false;
 	__u32 headers = v6 ? 40 : 20, segments = nn_packet_segments(skb);
-	struct bpf_sock_tuple t = {};
+	enum nn_received by = NN_RECEIVED_BY_NOBODY;
 	__u8 protocol = 0, flags = 0, first = 0;
+	struct bpf_sock_tuple t = {};
 	__u64 bytes;
 
+	if (!nn_here(skb))
+		return nn_group_answers(skb);
 	if (v6) {
 		if (bpf_skb_load_bytes(skb, 6, &protocol, 1) ||
 		    bpf_skb_load_bytes(skb, 8, &t.ipv6.saddr, 32))
 			return 0;
-		if (t.ipv6.saddr[0] == t.ipv6.daddr[0] &&
-		    t.ipv6.saddr[1] == t.ipv6.daddr[1] &&
-		    t.ipv6.saddr[2] == t.ipv6.daddr[2] &&
-		    t.ipv6.saddr[3] == t.ipv6.daddr[3])
-			return 0;
-		if (!t.ipv6.saddr[0] && !t.ipv6.saddr[1] && !t.ipv6.saddr[2] &&
-		    t.ipv6.saddr[3] == bpf_htonl(1))
-			return 0;
+		own = (t.ipv6.saddr[0] == t.ipv6.daddr[0] &&
+		       t.ipv6.saddr[1] == t.ipv6.daddr[1] &&
+		       t.ipv6.saddr[2] == t.ipv6.daddr[2] &&
+		       t.ipv6.saddr[3] == t.ipv6.daddr[3]) ||
+		      (!t.ipv6.saddr[0] && !t.ipv6.saddr[1] &&
+		       !t.ipv6.saddr[2] && t.ipv6.saddr[3] == bpf_htonl(1));
+		if (nn_may_lead_on(protocol))
+			return nn_answer_bytes(skb);
 	} else {
 		if (bpf_skb_load_bytes(skb, 0, &first, 1) ||
 		    bpf_skb_load_bytes(skb, 9, &protocol, 1) ||
 		    bpf_skb_load_bytes(skb, 12, &t.ipv4.saddr, 8))
 			return 0;
-		if (t.ipv4.saddr == t.ipv4.daddr ||
-		    (t.ipv4.saddr & bpf_htonl(0xff000000)) ==
-			    bpf_htonl(0x7f000000))
-			return 0;
+		own = t.ipv4.saddr == t.ipv4.daddr ||
+		      (t.ipv4.saddr & bpf_htonl(0xff000000)) ==
+			      bpf_htonl(0x7f000000);
 		headers = (first & 0xf) * 4;
 	}
+	if (own && protocol != IPPROTO_UDP)
+		return 0;
 	if (protocol == IPPROTO_TCP) {
 		/* Other segments belong to a connection, which has a peer. */
 		if (bpf_skb_load_bytes(skb, headers + 13, &flags, 1))
 			return 0;
 		return (flags & 0x12) == 0x02 ? NN_SYN_ANSWERS : 0;
 	}
-	bytes = skb->len + (__u64)segments * NN_ANSWER_HEADERS;
 	if (protocol != IPPROTO_UDP)
-		return bytes;
-	/* Options may draw an answer though there is a socket. Over IPv6 that
-	 * is not looked for: a socket may be closed before it receives, or have
-	 * the kernel answer (UDP_ENCAP). Over IPv4 only privileged programs
-	 * send from elsewhere. */
-	if (!v6 && headers == 20 &&
-	    !bpf_skb_load_bytes(skb, 20, &t.ipv4.sport, 4) &&
-	    nn_received_here(skb, &t, sizeof(t.ipv4)))
-		return 0;
+		return nn_answer_bytes(skb);
+	if (own || !v6) {
+		if (v6 && !bpf_skb_load_bytes(skb, headers, &t.ipv6.sport, 4))
+			by = nn_received_by(skb, &t, sizeof(t.ipv6));
+		/* Options may draw an answer though there is a socket. */
+		if (!v6 && headers <= 60 &&
+		    !bpf_skb_load_bytes(skb, headers, &t.ipv4.sport, 4))
+			by = nn_received_by(skb, &t, sizeof(t.ipv4));
+		if (by == NN_RECEIVED_BY_TUNNEL)
+			return nn_answer_bytes(skb) -
+			       (__u64)segments * NN_TUNNEL_HEADERS;
+		if (own || (by == NN_RECEIVED_BY_SOCKET && headers == 20))
+			return 0;
+	}
+	/* From elsewhere, over IPv6, sockets are not looked for: one may be
+	 * closed before it receives. Over IPv4 only privileged programs send
+	 * from elsewhere. */
+	bytes = nn_answer_bytes(skb);
 	if (bytes > (__u64)segments * NN_ANSWER_MAX)
 		bytes = (__u64)segments * NN_ANSWER_MAX;
 	return bytes;

@@ -266,9 +266,6 @@ static __noinline __u64 nn_datagram_due(const struct nn_transmit *x)
 	return x->before_ns;
 }
 
-/* This bit marks a number of bytes as those of an answer: see answered.h. */
-#define NN_ANSWERED (1ULL << 63)
-
 /* A packet of such a protocol, without IPv6's extension headers. Not inline:
  * its stack is not on that of connections. */
 static __noinline bool nn_packet_is_control(struct __sk_buff *skb)
@@ -286,17 +283,37 @@ static __always_inline bool nn_here(const struct __sk_buff *skb)
 	return skb->ifindex == LOOPBACK_IFINDEX;
 }
 
-/* A packet of a limited socket at the egress hook, of so many IP bytes, or with
- * NN_ANSWERED of so many that an answer may have; false = drop it. */
+/* The device has a queue that takes this socket's packets after this hook, and
+ * charges them as they leave. A queue finds no state of a socket that has none
+ * of its own. */
+static __always_inline bool nn_queue_takes(struct __sk_buff *skb,
+					   struct nn_socket *s,
+					   const struct nn_policy *p)
+{
+	if (!p->queues || nn_here(skb) || s->flags & NN_SOCK_STATELESS)
+		return false;
+	/* of a socket that was there the device tells */
+	if (s->queue_epoch == p->queues && s->queue_ifindex == skb->ifindex)
+		return true;
+	if (!nn_queue_before(skb))
+		return false;
+	/* paid for what left before the queue was there */
+	s->prepaid_bytes = 0;
+	return true;
+}
+
+/* A packet of a limited socket at the egress hook, of so many IP bytes, for
+ * which so many may be sent as answers; false = drop it. */
 static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
-					      struct nn_socket *s, __u64 bytes)
+					      struct nn_socket *s, __u64 bytes,
+					      __u64 answered)
 {
 	struct nn_policy *p = nn_policy();
 	__u64 ahead_ns = NN_DATAGRAM_AHEAD_NS;
 	struct nn_transmit x = {
 		.now_ns = bpf_ktime_get_ns(),
-		.wire_bytes = bytes & ~NN_ANSWERED,
-		.loopback = nn_here(skb) && !(bytes & NN_ANSWERED),
+		.wire_bytes = bytes,
+		.loopback = nn_here(skb) && !answered,
 		.empty = 1,
 		.apart = NN_APART_DATAGRAMS,
 	};
@@ -304,19 +321,13 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	x.segments = nn_counted(nn_packet_segments(skb));
 	if (!p)
 		return true;
-	/* A queue finds no state of a socket that has none of its own. */
-	if (p->queues && !nn_here(skb) && !(s->flags & NN_SOCK_STATELESS)) {
-		/* It is charged where it leaves the queue. Of a socket that was
-		 * there the device tells. */
-		if (s->queue_epoch == p->queues &&
-		    s->queue_ifindex == skb->ifindex)
+	if (nn_queue_takes(skb, s, p)) {
+		if (!answered)
 			return true;
-		if (nn_queue_before(skb)) {
-			/* paid for what left before the queue was there */
-			s->prepaid_bytes = 0;
-			return true;
-		}
+		bytes = 0;
 	}
+	if (answered)
+		x.wire_bytes = answered + (nn_here(skb) ? 0 : bytes);
 	nn_path_walk(s, &x, NN_ASK);
 	if (x.limit == NN_UNLIMITED)
 		return true;
@@ -336,8 +347,8 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	nn_path_walk(s, &x, NN_CHARGE);
 	/* A queue that takes it after this hook has not to charge it again;
 	 * before the loopback device there is none. */
-	if (!nn_here(skb))
-		s->prepaid_bytes = x.wire_bytes;
+	if (!nn_here(skb) && bytes)
+		s->prepaid_bytes = bytes;
 	return true;
 }
 

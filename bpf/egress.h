@@ -187,11 +187,11 @@ static __always_inline bool nn_settle(struct nn_socket *s,
 }
 
 /* nn_other_look records what a packet reveals about its socket. It returns the
- * packet's IP bytes, or those of its answer. */
+ * packet's IP bytes. */
 static __noinline __u64 nn_other_look(struct __sk_buff *skb,
 				      struct nn_socket *s, __u32 protocol)
 {
-	__u64 bytes = nn_datagram_bytes(skb, 0), answered;
+	__u64 bytes = nn_datagram_bytes(skb, 0);
 	struct bpf_sock *sk = skb->sk;
 
 	if (sk) { /* it may have got its port just now */
@@ -201,20 +201,15 @@ static __noinline __u64 nn_other_look(struct __sk_buff *skb,
 	}
 	nn_hooked_note(skb, s);
 	nn_datagram_wanted(s, bytes);
-	if (nn_here(skb)) {
-		answered = nn_answered_bytes(skb);
-		if (answered)
-			return answered | NN_ANSWERED;
-	}
 	return bytes;
 }
 
 /* Not inline: its stack is not on that of connections. */
 static __noinline int nn_other_judge(struct __sk_buff *skb, struct nn_socket *s,
-				     __u64 bytes)
+				     __u64 bytes, __u64 answered)
 {
-	return nn_datagram_judge(skb, s, bytes) ? NN_EGRESS_PASS
-						: NN_EGRESS_DROP;
+	return nn_datagram_judge(skb, s, bytes, answered) ? NN_EGRESS_PASS
+							  : NN_EGRESS_DROP;
 }
 
 /* This socket has no path. While the machine has a limit, the socket of every
@@ -270,7 +265,8 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 		if (!s || !nn_socket_limited(s))
 			return nn_unlimited_sent(skb, sk, s);
 		return nn_other_judge(skb, s,
-				      nn_other_look(skb, s, sk->protocol));
+				      nn_other_look(skb, s, sk->protocol),
+				      nn_answered_bytes(skb));
 	}
 	if (users && nn_subflow_of_another(skb, s)) {
 		nn_tcp_look(skb, &t);

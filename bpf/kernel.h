@@ -19,6 +19,9 @@
 #define AF_PACKET	   17
 #define IPPROTO_TCP	   6
 #define IPPROTO_UDP	   17
+#define IPPROTO_HOPOPTS	   0 /* IPv6's, as the next two */
+#define IPPROTO_ROUTING	   43
+#define IPPROTO_DSTOPTS	   60
 #define IPPROTO_MPTCP	   262
 #define NN_IPPROTO_DCCP	   33
 #define NN_IPPROTO_SCTP	   132

@@ -1,10 +1,15 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -32,11 +37,7 @@ def requests(port):
 func TestEvadeByAnswers(t *testing.T) {
 	// Each request is charged for all answers that it may have.
 	const requests = 2 * evadeLimit
-	evade(t, func(f *field) {
-		if err := f.A.Sysctl("net/ipv4/ping_group_range", "0 2147483647"); err != nil {
-			f.t.Fatal(err)
-		}
-	}, []escape{
+	evade(t, answering, []escape{
 		{name: "a port that is closed", least: 0.5, text: fromElsewhere + `
 ready()
 def some():
@@ -89,7 +90,107 @@ def some():
                 pass
 threads(2, some)
 `},
+		// A group that every machine is in. With a hop limit of 0 the packet itself does not leave.
+		{name: "pings to a group that stay here", least: 0.5, ahead: 1100 * time.Millisecond, args: []string{testbed.Device}, text: fromElsewhere + pingsToGroup + `
+ready()
+threads(2, lambda: pings(0, 1400))
+`},
+		{name: "large pings to a group that stay here", least: 0.5, ahead: 1100 * time.Millisecond, args: []string{testbed.Device}, text: fromElsewhere + pingsToGroup + `
+ready()
+threads(2, lambda: pings(0, 60000))
+`},
+		{name: "pings to a group", least: 0.5, ahead: 1100 * time.Millisecond, args: []string{testbed.Device}, text: fromElsewhere + pingsToGroup + `
+ready()
+threads(2, lambda: pings(1, 1400))
+`},
+		{name: "pings in a tunnel", least: 0.5, args: []string{overlay4, overlayMAC}, text: `
+there4, overlay, mac = socket.inet_aton(there[0]), socket.inet_aton(sys.argv[3]), bytes.fromhex(sys.argv[4].replace(":", ""))
+def checksum(b):
+    total = sum(struct.unpack("!%dH" % (len(b) // 2), b))
+    total = (total >> 16) + (total & 0xffff)
+    return struct.pack("!H", ~(total + (total >> 16)) & 0xffff)
+ping = struct.pack("!BBHHH", 8, 0, 0, 1, 1) + bytes(1300)
+ping = ping[:2] + checksum(ping) + ping[4:]
+header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(ping), 0, 0, 64, 1, 0, there4, overlay)
+header = header[:10] + checksum(header) + header[12:]
+packet = struct.pack("!BBHI", 8, 0, 0, 10 << 8) + mac + b"\x02\0\0\0\0\x02\x08\0" + header + ping
+ready()
+def some():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        while True:
+            try:
+                s.sendto(packet, ("127.0.0.1", 4789))
+            except OSError:
+                pass
+threads(2, some)
+`},
+		{name: "a route by the own machine", least: 0.5, text: fromElsewhere + `
+route = bytes([0, 4, 4, 1, 1, 0, 0, 0]) + socket.inet_pton(socket.AF_INET6, there6[0]) + socket.inet_pton(socket.AF_INET6, here)
+ready()
+def some():
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
+        s.setsockopt(socket.IPPROTO_IPV6, 57, route)  # IPV6_RTHDR
+        while True:
+            try:
+                s.sendto(bytes(1300), there6)
+            except OSError:
+                pass
+threads(2, some)
+`},
 	})
+}
+
+const overlay4, overlayMAC = "10.99.0.1", "02:00:00:00:00:01"
+
+// pingsToGroup sends pings to the group of all machines on the link.
+const pingsToGroup = `
+def pings(hops, size):
+    link = socket.if_nametoindex(sys.argv[-1])
+    with foreign(socket.SOCK_DGRAM, socket.IPPROTO_ICMPV6) as s:
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, hops)
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, link)
+        for i in range(1 << 40):
+            try:
+                s.sendto(struct.pack("!BBHHH", 128, 0, 0, 0, i & 0xffff) + bytes(size), ("ff02::1", 0, 0, link))
+            except OSError:
+                pass
+`
+
+// answering lets a machine answer all that it may: its kernel takes pings out of a tunnel, and follows routes in packets.
+func answering(f *field) {
+	f.t.Helper()
+	mac, err := net.ParseMAC(overlayMAC)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	link, err := f.A.Netlink().LinkByName(testbed.Device)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	tunnel := &netlink.Vxlan{
+		LinkAttrs: netlink.LinkAttrs{Name: "tunnel", HardwareAddr: mac}, VxlanId: 10, Port: 4789,
+		Group: f.B4.AsSlice(), VtepDevIndex: link.Attrs().Index,
+	}
+	address, err := netlink.ParseAddr(overlay4 + "/24")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	nl := f.A.Netlink()
+	if err := errors.Join(nl.LinkAdd(tunnel), nl.LinkSetUp(tunnel), nl.AddrAdd(tunnel, address)); err != nil {
+		f.t.Fatal(err)
+	}
+	for key, value := range map[string]string{
+		"net/ipv4/ping_group_range":      "0 2147483647",
+		"net/ipv4/conf/all/rp_filter":    "0",
+		"net/ipv4/conf/tunnel/rp_filter": "0",
+		"net/ipv6/conf/all/forwarding":   "1",
+		"net/ipv6/conf/all/seg6_enabled": "1",
+		"net/ipv6/conf/lo/seg6_enabled":  "1",
+	} {
+		if err := f.A.Sysctl(key, value); err != nil {
+			f.t.Fatal(err)
+		}
+	}
 }
 
 // What a program sends to its own machine from another of the machine's addresses stays free.
