@@ -6,11 +6,12 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/shaping/due"
 )
 
 const (
-	linkHeader  = 14   // bytes that the queue counts for each packet in addition to its IP bytes
-	usualPacket = 1500 // size of a packet in IP bytes, until packets have been measured
+	linkHeader  = 14         // bytes that the queue counts for each packet in addition to its IP bytes
+	usualPacket = due.Packet // size of a packet in IP bytes, until packets have been measured
 
 	// queueTime is how much a limit's queue may hold, as time at its rate. Receive windows keep TCP's backlog far below
 	// that. The rest is for bursts of UDP.

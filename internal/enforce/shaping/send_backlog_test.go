@@ -7,6 +7,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/shaping/due"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -47,17 +48,17 @@ func TestRecentRate(t *testing.T) {
 		}
 	}
 	after(0, 100e3, 100e3)
-	after(shareLook, 200e3, 200e3)
+	after(due.Look, 200e3, 200e3)
 	for range 9 {
-		after(shareLook, 20e3, 200e3) // a tenth
+		after(due.Look, 20e3, 200e3) // a tenth
 	}
-	after(shareLook, 200e3, 200e3)
+	after(due.Look, 200e3, 200e3)
 	for range 9 {
-		after(shareLook, 20e3, 200e3)
+		after(due.Look, 20e3, 200e3)
 	}
-	after(backlogHeld-shareLook, 20e3, 200e3)
-	after(shareLook, 20e3, 20e3)
-	after(shareLook, 21e3, 21e3)
+	after(backlogHeld-due.Look, 20e3, 200e3)
+	after(due.Look, 20e3, 20e3)
+	after(due.Look, 21e3, 21e3)
 	// At a low rate, a moment is as long as some packets take.
 	r = recentRate{}
 	after(0, 3000, 3000)
@@ -119,10 +120,10 @@ func TestBoundFollowsTheRate(t *testing.T) {
 		told  bool
 		bytes uint32
 	}{
-		{shareLook, 100e3, true, 100e3},
-		{shareLook, 105e3, false, 100e3},
-		{shareLook, 150e3, true, 150e3},
-		{shareLook, 15e3, false, 150e3},
+		{due.Look, 100e3, true, 100e3},
+		{due.Look, 105e3, false, 100e3},
+		{due.Look, 150e3, true, 150e3},
+		{due.Look, 15e3, false, 150e3},
 		{2 * backlogHeld, 15e3, false, 150e3},
 		{2 * backlogHeld, 15e3, true, 15e3},
 		{8 * backlogHeld, 1000, false, 15e3},
@@ -132,7 +133,7 @@ func TestBoundFollowsTheRate(t *testing.T) {
 			t.Errorf("%+v: told %t, %d bytes", c, told, o.queueOf(3))
 		}
 	}
-	if !look(shareLook, &outgoing{}) || o.queueOf(3) != sendQueue {
+	if !look(due.Look, &outgoing{}) || o.queueOf(3) != sendQueue {
 		t.Errorf("the bound has ended, and a lane takes %d bytes", o.queueOf(3))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce/shaping/due"
 	"github.com/netnice/netnice/internal/netnamespace"
 	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
@@ -268,16 +269,16 @@ func counted(t *testing.T, k *Kernel, in *testbed.NetNS) (bytes int64) {
 // TestDivide checks how the rate that is due to a program is divided. Where the program wants less, it leaves the rest
 // to where it wants more.
 func TestDivide(t *testing.T) {
-	const due = 1000
+	const whole = 1000
 	for _, c := range []struct {
 		waits, sends []float64 // rates of the classes that have a backlog, and of the others
 		want         float64
 	}{
-		{[]float64{400}, nil, due},
-		{[]float64{400, 400}, nil, due / 2},
+		{[]float64{400}, nil, whole},
+		{[]float64{400, 400}, nil, whole / 2},
 		{[]float64{400}, []float64{100}, 900},
 		{[]float64{390, 380}, []float64{200, 0}, 400},
-		{nil, []float64{100, 100}, due},
+		{nil, []float64{100, 100}, whole},
 	} {
 		var parts []*part
 		for _, sent := range c.waits {
@@ -286,26 +287,26 @@ func TestDivide(t *testing.T) {
 		for _, sent := range c.sends {
 			parts = append(parts, &part{sent: sent})
 		}
-		if got := divide(due, parts); got != c.want {
+		if got := divide(whole, parts); got != c.want {
 			t.Errorf("%v: %v, want %v", c, got, c.want)
 		}
 	}
 	p, now := part{}, time.Now()
 	for i := range uint64(20) {
-		p.see(bpf.Lane{Child: 5, CameBytes: 1e6 + i*40000, LeftBytes: i * 40000}, 1, now.Add(time.Duration(i)*shareLook), 0)
+		p.see(bpf.Lane{Child: 5, CameBytes: 1e6 + i*40000, LeftBytes: i * 40000}, 1, now.Add(time.Duration(i)*due.Look), 0)
 	}
 	if !p.waits || p.sent < 390_000 || p.sent > 400_000 || p.wants < 1e7 {
 		t.Errorf("of what sends 400,000 bytes/s and waits is seen: %+v", p)
 	}
 	p.lost = 1e6 // a backlog that never was in the queue
-	if p.see(bpf.Lane{Child: 5, CameBytes: 2e6, LeftBytes: 1e6}, 1, now.Add(20*shareLook), 0); p.waits || p.waiting != 0 {
+	if p.see(bpf.Lane{Child: 5, CameBytes: 2e6, LeftBytes: 1e6}, 1, now.Add(20*due.Look), 0); p.waits || p.waiting != 0 {
 		t.Errorf("of what was lost is seen: %+v", p)
 	}
-	if p.see(bpf.Lane{Child: 5, CameBytes: 2e6, LeftBytes: 2e6}, 1, now.Add(21*shareLook), 0); p.lost != 0 {
+	if p.see(bpf.Lane{Child: 5, CameBytes: 2e6, LeftBytes: 2e6}, 1, now.Add(21*due.Look), 0); p.lost != 0 {
 		t.Errorf("what was not lost after all: %+v", p)
 	}
 	for i := range uint64(20) {
-		p.see(bpf.Lane{Child: 6, CameBytes: 1500 + i*1000, LeftBytes: i * 1000}, 3, now.Add(time.Duration(i)*shareLook), 0)
+		p.see(bpf.Lane{Child: 6, CameBytes: 1500 + i*1000, LeftBytes: i * 1000}, 3, now.Add(time.Duration(i)*due.Look), 0)
 	}
 	if !p.waits || p.wants < 3*34_000 || p.wants > 3*36_000 { // twice 10,000 bytes/s, and 1,500 bytes per sample, three times that on the line
 		t.Errorf("of what sends 10,000 bytes/s by the queue is seen: %+v", p)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/shaping/due"
 )
 
 // A node has a class in each network namespace in which it sends, and per-program classes below it. The node's clock
@@ -50,7 +51,7 @@ func (p *part) see(l bpf.Lane, perByte float64, now time.Time, nowNS uint64) {
 	p.waiting -= int64(p.lost)
 	p.wants = math.Inf(1)
 	if !p.at.IsZero() && span > 0 {
-		p.wants = perByte * (2*float64(l.CameBytes-p.came)/span.Seconds() + float64(p.waiting)/shareLook.Seconds())
+		p.wants = perByte * (2*float64(l.CameBytes-p.came)/span.Seconds() + float64(p.waiting)/due.Look.Seconds())
 	}
 	if p.came == l.CameBytes {
 		p.quiet++
@@ -79,8 +80,8 @@ func (p *part) idle() bool { return p.child == 0 || p.quiet > shareQuiet && !p.w
 
 // divide returns the rate of each class with a backlog, where several classes together send what is due to one program.
 // Classes without a backlog need no more than they send.
-func divide(due float64, parts []*part) float64 {
-	rest, hungry := due, 0
+func divide(whole float64, parts []*part) float64 {
+	rest, hungry := whole, 0
 	for _, p := range parts {
 		if p.waits {
 			hungry++
@@ -89,9 +90,9 @@ func divide(due float64, parts []*part) float64 {
 		}
 	}
 	if hungry == 0 || len(parts) == 1 {
-		return due
+		return whole
 	}
-	return max(rest, due/float64(len(parts))) / float64(hungry)
+	return max(rest, whole/float64(len(parts))) / float64(hungry)
 }
 
 // adapt samples every node once, in the network namespaces in which something was sent recently.
@@ -103,7 +104,7 @@ func (s *sender) adapt() error {
 		idle, err := p.idle(now)
 		errs = append(errs, err)
 		// Twice the time that makes a class idle: the samples also show that sending has ended.
-		if idle < 2*shareQuiet*shareLook {
+		if idle < 2*shareQuiet*due.Look {
 			busy = append(busy, p)
 		}
 	}
@@ -223,7 +224,7 @@ func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children
 		return nil, false, fmt.Errorf("read the clock of node %d: %w", key.Node, err)
 	}
 	nowNS := monotonicNS()
-	went := s.went(clock, limit, nowNS)
+	went := s.progress.Went(clock, limit, nowNS)
 	rates = map[uint64]float64{}
 	shared := map[uint64][]*part{} // classes by the one that is charged
 	promises := map[uint64]promise{}
@@ -246,12 +247,12 @@ func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children
 			return nil, false, err
 		}
 		of := promiseOf(base, class, key.Node)
-		rate := divide(went.due(clock, k, of.weight, of.bytesPerSec, limit, nowNS), parts)
+		rate := divide(went.Due(clock, k, of.weight, of.bytesPerSec, limit, nowNS), parts)
 		for _, p := range parts {
 			p.weight = of.weight
 			rates[p.child] = rate
 			if p.child != class {
-				rates[p.child] = min(rate+float64(promises[p.child].bytesPerSec), float64(limit)*mostOfLimit)
+				rates[p.child] = min(rate+float64(promises[p.child].bytesPerSec), float64(limit)*due.MostOfLimit)
 			}
 		}
 	}
@@ -310,7 +311,7 @@ func promiseOf(base *bpf.Object, child uint64, below uint32) promise {
 // due returns what a child may send by a reservation without extra. Its clock is kept as far ahead as that of a class,
 // and by one period more.
 func (p promise) due(g bpf.Class, limit, nowNS uint64) float64 {
-	return paced(float64(p.bytesPerSec), float64(int64(g.Finish-nowNS)), float64(p.periodNS), float64(limit))
+	return due.Paced(float64(p.bytesPerSec), float64(int64(g.Finish-nowNS)), float64(p.periodNS), float64(limit))
 }
 
 // due returns what all per-program classes in a queue may send together, given the rates of the children. A program may
@@ -340,7 +341,7 @@ func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
 	case all == 0:
 		all = float64(limit)
 	}
-	return uint64(max(min(all, float64(limit)*mostOfLimit), leastDue(float64(limit)), 1))
+	return uint64(max(min(all, float64(limit)*due.MostOfLimit), due.Least(float64(limit)), 1))
 }
 
 // adapt sets the rate of a node's class, unless the class nearly has that rate.

@@ -103,8 +103,8 @@ var mutations = []mutation{
 		e2e, "^TestGeneratedKept$",
 	},
 	{
-		"the kernel's answers to another machine are free", "bpf/egress.h",
-		"return answered | NN_ANSWERED;", "return bytes;",
+		"the kernel's answers to another machine are free", "bpf/datagram.h",
+		"if (answered)\n\t\tx.wire_bytes", "if (false)\n\t\tx.wire_bytes",
 		e2e, "^TestEvadeByAnswers$",
 	},
 	{
