@@ -4,6 +4,7 @@
 
 GO      ?= go
 BIN     := bin/netnice
+LAB     := bin/lab
 TOOLS   := $(CURDIR)/bin/tools
 LINT    := $(TOOLS)/golangci-lint-2.15.0
 TESTSUM := $(TOOLS)/gotestsum-1.13.0
@@ -21,7 +22,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e14-path e15-path-shared e16-tcp-path e17-tcp-paths e18-slices e19-reservations e20-hog e21-share-per-rate e22-senders e23-power e24-slots e26-throughput e27-packet-sizes e28-path-in-time e29-slow-lines e30-whole-file
 export CGO_ENABLED := 0
 
-.PHONY: help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay lab lint generate drawing check-generated install uninstall package lint-package clean deps-test deps-vm deps-lint deps-generate deps-package
+.PHONY: $(LAB) help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay lab lint generate drawing check-generated install uninstall package lint-package clean deps-test deps-vm deps-lint deps-generate deps-package
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,65 +89,58 @@ test-vm: deps-vm $(TESTSUM) build ## limits on Debian's stock kernels, emulated 
 test-systemd: deps-vm package ## the package and units on a Debian with systemd, emulated (5 to 15 minutes)
 	NETNICE_TEST_SYSTEMD=1 NETNICE_DEB=$$(ls -t $(CURDIR)/bin/package/*.deb | head -1) $(GO) test -count=1 -v -timeout 40m ./internal/testutil/vm/systemd
 
+RUN_LAB = NETNICE=$(CURDIR)/$(BIN) ./$(LAB)
+
+$(LAB):
+	$(GO) build -o $@ ./lab
+
 bench: bench-egress bench-ingress bench-udp ## the benches of limits, one after the other
 
-bench-egress: build ## sending, beside HTB: goodput, fairness, retransmits, round trips, CPU
-	$(GO) build -o bin/bench-egress ./lab/bench-egress
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-egress $(BENCH_ARGS)
+bench-egress: build $(LAB) ## sending, beside HTB: goodput, fairness, retransmits, round trips, CPU
+	$(RUN_LAB) bench egress $(BENCH_ARGS)
 
-bench-ingress: build ## receiving, beside an ifb with HTB and policing: the same, and added delay
-	$(GO) build -o bin/bench-ingress ./lab/bench-ingress
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-ingress $(BENCH_ARGS)
+bench-ingress: build $(LAB) ## receiving, beside an ifb with HTB and policing: the same, and added delay
+	$(RUN_LAB) bench ingress $(BENCH_ARGS)
 
-bench-udp: build ## UDP, sent and received, alone and beside TCP: rate, gaps, losses, CPU (2 minutes)
-	$(GO) build -o bin/bench-udp ./lab/bench-udp
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-udp $(BENCH_ARGS)
+bench-udp: build $(LAB) ## UDP, sent and received, alone and beside TCP: rate, gaps, losses, CPU (2 minutes)
+	$(RUN_LAB) bench udp $(BENCH_ARGS)
 
 bench-all: BENCH_ARGS += -all
 bench-all: bench ## every rate, number of connections, congestion control and path: hours
 
-bench-overhead: build ## what unlimited traffic pays, without and with limits elsewhere
-	$(GO) build -o bin/bench-overhead ./lab/bench-overhead
-	for n in 0 1; do NETNICE=$(CURDIR)/$(BIN) ./bin/bench-overhead -limited $$n || exit 1; done
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-overhead -limited 1000 -rounds 8 -passes 4
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-overhead -both -rounds 20 -passes 2
+bench-overhead: build $(LAB) ## what unlimited traffic pays, without and with limits elsewhere
+	for n in 0 1; do $(RUN_LAB) bench overhead -limited $$n || exit 1; done
+	$(RUN_LAB) bench overhead -limited 1000 -rounds 8 -passes 4
+	$(RUN_LAB) bench overhead -both -rounds 20 -passes 2
 
-bench-calls: build ## what others' socket options, sockets, fork and exec pay, in each state
-	$(GO) build -o bin/bench-calls ./lab/bench-calls
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-calls $(BENCH_ARGS)
+bench-calls: build $(LAB) ## what others' socket options, sockets, fork and exec pay, in each state
+	$(RUN_LAB) bench calls $(BENCH_ARGS)
 
-bench-scale: build ## 10,000 sockets, 1,000 processes, 1,000 limits
-	$(GO) build -o bin/bench-scale ./lab/bench-scale
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-scale
+bench-scale: build $(LAB) ## 10,000 sockets, 1,000 processes, 1,000 limits
+	$(RUN_LAB) bench scale
 
-bench-share: build ## shares of 2 to 100 programs of a limit and of a line, beside HTB (13 minutes)
-	$(GO) build -o bin/bench-share ./lab/bench-share
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-share $(BENCH_ARGS)
+bench-share: build $(LAB) ## shares of 2 to 100 programs of a limit and of a line, beside HTB (13 minutes)
+	$(RUN_LAB) bench share $(BENCH_ARGS)
 
-bench-reserve: build ## up to 50 guarantees and reservations of a link beside 512 connections and a flood (5 minutes)
-	$(GO) build -o bin/bench-reserve ./lab/bench-reserve
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-reserve $(BENCH_ARGS)
+bench-reserve: build $(LAB) ## up to 50 guarantees and reservations of a link beside 512 connections and a flood (5 minutes)
+	$(RUN_LAB) bench reserve $(BENCH_ARGS)
 
-bench-cpu: build ## shares of the processors, 1 to 100 per cent, beside a quota, cpulimit and nice (20 minutes)
+bench-cpu: build $(LAB) ## shares of the processors, 1 to 100 per cent, beside a quota, cpulimit and nice (20 minutes)
 	$(call need,cpulimit)
-	$(GO) build -o bin/bench-cpu ./lab/bench-cpu
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-cpu $(BENCH_ARGS)
+	$(RUN_LAB) bench cpu $(BENCH_ARGS)
 
-bench-probe: build ## what netnice probe says of paths of 28 kbit/s to 1 Gbit/s beside none to 70% of others' traffic (8 minutes)
-	$(GO) build -o bin/bench-probe ./lab/bench-probe
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-probe $(BENCH_ARGS)
+bench-probe: build $(LAB) ## what netnice probe says of paths of 28 kbit/s to 1 Gbit/s beside none to 70% of others' traffic (8 minutes)
+	$(RUN_LAB) bench probe $(BENCH_ARGS)
 
-bench-adapt: build ## UDP through bottlenecks, as it is and as the path carries it, alone and beside TCP (15 minutes)
-	$(GO) build -o bin/bench-adapt ./lab/bench-adapt
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-adapt $(BENCH_ARGS)
+bench-adapt: build $(LAB) ## UDP through bottlenecks, as it is and as the path carries it, alone and beside TCP (15 minutes)
+	$(RUN_LAB) bench adapt $(BENCH_ARGS)
 
-bench-delay: build ## how long a question by UDP and a small answer by HTTP take beside what uses up their limit (13 minutes)
-	$(GO) build -o bin/bench-delay ./lab/bench-delay
-	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-delay $(BENCH_ARGS)
+bench-delay: build $(LAB) ## how long a question by UDP and a small answer by HTTP take beside what uses up their limit (13 minutes)
+	$(RUN_LAB) bench delay $(BENCH_ARGS)
 
 lab: deps-test build bench bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay ## every experiment and bench, into lab/out (2 hours)
-	@for e in $(EXPERIMENTS); do $(GO) build -o bin/lab-$$e ./lab/$$e && NETNICE=$(CURDIR)/$(BIN) ./bin/lab-$$e $(LAB_ARGS) || exit 1; done
-	$(GO) run ./lab/verdicts -readme lab/README.md
+	@for e in $(EXPERIMENTS); do $(RUN_LAB) $$e $(LAB_ARGS) || exit 1; done
+	./$(LAB) verdicts -readme lab/README.md
 
 lint: deps-lint check-generated ## formatting, vet, linters, generated code
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run: gofmt -w"; exit 1; }

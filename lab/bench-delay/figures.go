@@ -1,4 +1,4 @@
-package main
+package delay
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package main
+package delay
 
 import (
 	"encoding/json"
@@ -28,9 +28,9 @@ type reply struct {
 	Seen  seen   `json:"seen"`
 }
 
-// maybeRun turns the process into one of a cell's programs if it was started as one, and then never
+// MaybeRun turns the process into one of a cell's programs if it was started as one, and then never
 // returns. It is called before flags are parsed.
-func maybeRun() {
+func MaybeRun() {
 	if len(os.Args) != 1 || os.Args[0] != processName {
 		return
 	}

@@ -1,4 +1,4 @@
-package main
+package egress
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ func TestCells(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, args := range [][]string{{"-limiters", "tc"}, {"-interval", "1s"}, {"-only", "("}, {"extra"}} {
-		if _, err := program().Parse(args); err == nil {
+		if _, err := program().Parse(benchtest.Flags(), args); err == nil {
 			t.Errorf("%q was taken", args)
 		}
 	}

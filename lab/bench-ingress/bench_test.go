@@ -1,4 +1,4 @@
-package main
+package ingress
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ func TestCells(t *testing.T) {
 	if peers := benchtest.Cells(t, program(), "-limiters", "ifb,police"); bench.Uses(peers, bench.Netnice) || !bench.Uses(peers, limiterPolice) {
 		t.Error("-limiters is not obeyed")
 	}
-	if _, err := program().Parse([]string{"-limiters", "htb"}); err == nil {
+	if _, err := program().Parse(benchtest.Flags(), []string{"-limiters", "htb"}); err == nil {
 		t.Error("a limiter of sending was taken")
 	}
 }

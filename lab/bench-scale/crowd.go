@@ -1,4 +1,4 @@
-package main
+package scale
 
 import (
 	"bufio"
@@ -25,8 +25,8 @@ import (
 // can.
 const crowdName = "netnice-crowd"
 
-// maybeJoin turns the process into a member if it was started as one, and then never returns.
-func maybeJoin() {
+// MaybeJoin turns the process into a member if it was started as one, and then never returns.
+func MaybeJoin() {
 	if os.Args[0] != crowdName || len(os.Args) != 3 {
 		return
 	}

@@ -1,4 +1,4 @@
-package main
+package udp
 
 import (
 	"bytes"
@@ -47,7 +47,7 @@ func TestCells(t *testing.T) {
 		t.Errorf("-quick takes %v", quick)
 	}
 	for _, args := range [][]string{{"-rtt", "20ms"}, {"-loss", "0.1"}, {"-quickack"}, {"-limiters", "trickle"}} {
-		if _, err := program().Parse(args); err == nil {
+		if _, err := program().Parse(benchtest.Flags(), args); err == nil {
 			t.Errorf("%q was taken", args)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package e03
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package main
+package e22
 
 import (
 	"context"

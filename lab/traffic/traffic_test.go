@@ -1,9 +1,10 @@
-package main
+package traffic
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestParse(t *testing.T) {
-	o, err := parse([]string{"-n", "3", "-at", "1s=echo a=b", "-at", "20ms=true", "-uid", "77", "-mode", "short"})
+	o, err := parse(flag.NewFlagSet("traffic", flag.ContinueOnError), []string{"-n", "3", "-at", "1s=echo a=b", "-at", "20ms=true", "-uid", "77", "-mode", "short"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("sender %+v", o.sender)
 	}
 	for _, args := range [][]string{{"-at", "true"}, {"-at", "x=true"}, {"-t", "0s"}, {"-n", "0"}, {"-interval", "1ms"}, {"-uid", "bob"}, {"extra"}} {
-		if _, err := parse(args); err == nil {
+		if _, err := parse(flag.NewFlagSet("traffic", flag.ContinueOnError), args); err == nil {
 			t.Errorf("%q was taken", args)
 		}
 	}
@@ -41,7 +42,7 @@ func TestParse(t *testing.T) {
 func TestRun(t *testing.T) {
 	testutil.RequireRoot(t)
 	file := filepath.Join(t.TempDir(), "figures.json")
-	o, err := parse([]string{
+	o, err := parse(flag.NewFlagSet("traffic", flag.ContinueOnError), []string{
 		"-n", "2", "-procs", "2", "-t", "700ms", "-interval", "100ms", "-htb", "5e6", "-fork", "100ms", "-json", file,
 		"-before", "test -n \"$PID2\" && echo before", "-at", "200ms=kill -0 $PID $RPID && test -e $NS_A && echo during",
 	})
@@ -73,7 +74,7 @@ func TestRun(t *testing.T) {
 func TestDistance(t *testing.T) {
 	testutil.SkipUnlessAll(t, "what the bench measures with has tests of its own in this package")
 	testutil.RequireRoot(t)
-	o, err := parse([]string{"-t", "1s", "-q", "-delay", "10ms", "-loss", "0.01", "-rate", "5e6", "-cc", "bbr"})
+	o, err := parse(flag.NewFlagSet("traffic", flag.ContinueOnError), []string{"-t", "1s", "-q", "-delay", "10ms", "-loss", "0.01", "-rate", "5e6", "-cc", "bbr"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestDistance(t *testing.T) {
 
 func TestFailingCommandIsTold(t *testing.T) {
 	testutil.RequireRoot(t)
-	o, err := parse([]string{"-t", "2s", "-q", "-at", "50ms=exit 3"})
+	o, err := parse(flag.NewFlagSet("traffic", flag.ContinueOnError), []string{"-t", "2s", "-q", "-at", "50ms=exit 3"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,31 +36,35 @@ type Bed struct {
 	closers   []func() error
 }
 
-// Main runs an experiment as a program: flags, clean-up, exit status. The experiment defines flags of its own
-// before.
-func Main(name string, run func(context.Context, *Bed) error) {
-	testbed.MaybeRunTraffic()
-	b := &Bed{Name: name, Out: os.Stdout}
-	program := flag.String("netnice", os.Getenv("NETNICE"), "the netnice `PROGRAM` (default $NETNICE or bin/netnice)")
-	flag.StringVar(&b.dir, "out", filepath.Join("lab", "out"), "`FOLDER` for figures (JSON) and plots (SVG)")
-	flag.StringVar(&b.docs, "docs", "", "also write the plots to this `FOLDER`, such as docs/img")
-	flag.BoolVar(&b.Quick, "quick", false, "a short version")
-	flag.Parse()
+// Main runs an experiment as a command: flags, clean-up, exit code. The flags have the experiment's name, and those
+// that the experiment defines itself.
+func Main(flags *flag.FlagSet, args []string, run func(context.Context, *Bed) error) (exitCode int) {
+	b := &Bed{Name: flags.Name(), Out: os.Stdout}
+	program := flags.String("netnice", os.Getenv("NETNICE"), "the netnice `PROGRAM` (default $NETNICE or bin/netnice)")
+	flags.StringVar(&b.dir, "out", filepath.Join("lab", "out"), "`FOLDER` for figures (JSON) and plots (SVG)")
+	flags.StringVar(&b.docs, "docs", "", "also write the plots to this `FOLDER`, such as docs/img")
+	flags.BoolVar(&b.Quick, "quick", false, "a short version")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
+	}
 	if *program == "" {
 		*program = filepath.Join("bin", "netnice")
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := b.run(ctx, *program, run)
-	cancel()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-		os.Exit(1)
+	defer cancel()
+	if err := b.run(ctx, *program, flags.Args(), run); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", b.Name, err)
+		return 1
 	}
+	return 0
 }
 
-func (b *Bed) run(ctx context.Context, program string, run func(context.Context, *Bed) error) (err error) {
-	if flag.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+func (b *Bed) run(ctx context.Context, program string, rest []string, run func(context.Context, *Bed) error) (err error) {
+	if len(rest) > 0 {
+		return fmt.Errorf("unexpected argument %q", rest[0])
 	}
 	if err := testbed.Privileged(); err != nil {
 		return err

@@ -23,7 +23,6 @@ import (
 
 // Program describes the work of a bench.
 type Program struct {
-	Name     string
 	Limiters []string
 	Axes     func(Options) []Axes
 	// Measure runs one cell.
@@ -43,30 +42,27 @@ type Program struct {
 	Legend string // explains the marks, at the end
 }
 
-// Main runs the bench as a program: flags, clean-up, exit status.
-func (p Program) Main() {
-	testbed.MaybeRunTraffic()
-	o, err := p.Parse(os.Args[1:])
+// Main runs the bench as a command: flags, clean-up, exit code. The flags have the bench's name.
+func (p Program) Main(flags *flag.FlagSet, args []string) (exitCode int) {
+	o, err := p.Parse(flags, args)
 	if err != nil {
 		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintf(os.Stderr, "%s: %v\n", p.Name, err)
+			fmt.Fprintf(os.Stderr, "%s: %v\n", flags.Name(), err)
 		}
-		os.Exit(2)
+		return 2
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
 	missed, err := p.Run(ctx, o, os.Stdout)
-	cancel()
 	switch {
 	case err != nil:
-		fmt.Fprintf(os.Stderr, "%s: %v\n", p.Name, err)
-		os.Exit(1)
+		fmt.Fprintf(os.Stderr, "%s: %v\n", flags.Name(), err)
+		return 1
 	case o.Check && missed > 0:
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
-
-// Parse reads the bench's options.
-func (p Program) Parse(args []string) (Options, error) { return p.parse(args) }
 
 // Cells returns the cells that the options choose.
 func (p Program) Cells(o Options) []Cell { return o.Cells(p.Axes(o)) }

@@ -31,10 +31,10 @@ type Options struct {
 	List     bool
 }
 
-func (p Program) parse(args []string) (Options, error) {
-	name, limiters := p.Name, p.Limiters
+// Parse reads the bench's options.
+func (p Program) Parse(f *flag.FlagSet, args []string) (Options, error) {
+	limiters := p.Limiters
 	var o Options
-	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.BoolVar(&o.Quick, "quick", false, "a subset that takes about a minute")
 	f.BoolVar(&o.All, "all", false, "every combination: hours; choose with -only")
 	f.Func("rtt", "round trips of the path instead of the usual sample, such as `0,20ms,100ms`", o.addRTTs)
@@ -65,7 +65,7 @@ func (p Program) parse(args []string) (Options, error) {
 		return o, errors.New("-interval must be at least 1.5s, of which the first second counts for itself")
 	}
 	if p.Near && (o.RTTs != nil || o.Losses != nil || o.QuickAck) {
-		return o, fmt.Errorf("%s has no path with distance: leave out -rtt, -loss and -quickack", name)
+		return o, fmt.Errorf("%s has no path with distance: leave out -rtt, -loss and -quickack", f.Name())
 	}
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))

@@ -31,7 +31,7 @@ const (
 
 const role = "NETNICE_LAB_LOAD"
 
-// MaybeRun must be the first call of every program of the lab that uses Start: the process may be such a program.
+// MaybeRun must be the first call of every program that uses Start: the process may be such a program.
 func MaybeRun() {
 	maybeCalculate()
 	kind, threads, ok := strings.Cut(os.Getenv(role), ":")

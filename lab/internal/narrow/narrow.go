@@ -5,6 +5,7 @@ package narrow
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -88,17 +89,16 @@ func (f Figures) String() string {
 
 // Experiment compares two transfers.
 type Experiment struct {
-	Name, Title string
-	Over        time.Duration // measured time; a sixth of it in the quick version
-	Transfers   [2]Transfer
+	Title     string
+	Over      time.Duration // measured time; a sixth of it in the quick version
+	Transfers [2]Transfer
 	// Compare returns the result, and that of the paper.
 	Compare func(before, after Figures) string
 }
 
-// Main runs an experiment as a program.
-func Main(e Experiment) {
-	datagram.MaybeRun()
-	bed.Main(e.Name, func(ctx context.Context, b *bed.Bed) error {
+// Main runs an experiment as a command, and returns its exit code.
+func Main(flags *flag.FlagSet, args []string, e Experiment) int {
+	return bed.Main(flags, args, func(ctx context.Context, b *bed.Bed) error {
 		found, err := Run(ctx, b, b.Length(e.Over, e.Over/6), e.Transfers[:]...)
 		if err != nil {
 			return err

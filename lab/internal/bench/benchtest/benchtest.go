@@ -2,16 +2,20 @@
 package benchtest
 
 import (
+	"flag"
 	"testing"
 	"time"
 
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
+// Flags returns the flags of a bench, without any yet.
+func Flags() *flag.FlagSet { return flag.NewFlagSet("bench", flag.ContinueOnError) }
+
 // Parse reads options of the bench.
 func Parse(t *testing.T, p bench.Program, args ...string) bench.Options {
 	t.Helper()
-	o, err := p.Parse(args)
+	o, err := p.Parse(Flags(), args)
 	if err != nil {
 		t.Fatal(err)
 	}
