@@ -27,6 +27,10 @@ export CGO_ENABLED := 0
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# The product and the lab are modules, which go.work joins; the product is built by its own go.mod alone.
+PACKAGES := ./... ./lab/...
+build package: export GOWORK := off
+
 build: ## build bin/netnice (Go only; the kernel object is committed)
 	$(GO) build -trimpath -ldflags '$(GO_LINK)' -o $(BIN) ./cmd/netnice
 
@@ -38,9 +42,9 @@ demo: build ## watch a running program being limited, live (45 s)
 ALONE   := ./internal/cpu ./internal/demo ./internal/e2e ./internal/enforce/... ./internal/probe ./internal/testbed/... ./internal/testutil/... ./lab/...
 # The package that takes longest is the first one.
 LONGEST := github.com/netnice/netnice/internal/daemon
-BESIDE   = $(LONGEST) $(filter-out $(LONGEST) $(shell $(GO) list $(ALONE)),$(shell $(GO) list ./...))
+BESIDE   = $(LONGEST) $(filter-out $(LONGEST) $(shell $(GO) list $(ALONE)),$(shell $(GO) list $(PACKAGES)))
 RESULTS := $(CURDIR)/bin/test
-PURE     = $(shell $(GO) list ./... | grep -v -e /internal/testutil/vm -e /internal/e2e$$)
+PURE     = $(shell $(GO) list $(PACKAGES) | grep -v -e /internal/testutil/vm -e /internal/e2e$$)
 REPORT  := $(GO) run ./internal/testutil/cmd/testreport
 SUM      = NETNICE_TEST_FAILURES=$(RESULTS)/failures NETNICE_MUST_RUN_PRIVILEGED=1 $(TESTSUM) --format pkgname
 
@@ -62,7 +66,7 @@ test-all: deps-test $(TESTSUM) build ## all tests; those without root also under
 	@mkdir -p $(RESULTS) && rm -rf $(RESULTS)/failures
 	$(SUM) --jsonfile $(RESULTS)/all.json \
 		$(if $(TWICE),--rerun-fails=1 --rerun-fails-max-failures=16 --rerun-fails-run-root-test --rerun-fails-report=$(TWICE)) \
-		--packages ./... -- -count=1 -timeout 45m -p 1 -parallel 6; code=$$?; \
+		--packages "$(PACKAGES)" -- -count=1 -timeout 45m -p 1 -parallel 6; code=$$?; \
 	$(REPORT) -strict $(RESULTS)/all.json && exit $$code
 	CGO_ENABLED=1 NETNICE_TEST_STAGE=quick $(GO) test -race -count=1 $(PURE)
 
@@ -145,8 +149,9 @@ lab: deps-test build bench bench-overhead bench-calls bench-scale bench-share be
 lint: deps-lint check-generated ## formatting, vet, linters, generated code
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run: gofmt -w"; exit 1; }
 	clang-format-14 --dry-run -Werror bpf/*.c bpf/*.h include/*.h lab/internal/*/bpf/*.c
-	$(GO) vet ./...
-	$(LINT) run ./...
+	GOWORK=off $(GO) vet ./...
+	GOWORK=off $(GO) -C lab vet ./...
+	$(LINT) run $(PACKAGES)
 
 generate: deps-generate ## compile the kernel object and regenerate what is committed
 	CPATH=/usr/include/$(shell uname -m)-linux-gnu $(GO) generate ./internal/... ./lab/...

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +76,34 @@ func TestCommandsHaveTheirFlags(t *testing.T) {
 			require.True(t, strings.HasPrefix(problems.String(), "Usage of "+c.folder+":\n  -"), "%q: %s", args, &problems)
 		}
 	}
+}
+
+// The lab's commands in the documents, the comments and the Makefile exist.
+func TestDocumentsNameCommands(t *testing.T) {
+	named := regexp.MustCompile("(?:go run \\./lab|`lab|\\$\\(RUN_LAB\\)|\\./\\$\\(LAB\\)) ([a-z][\\w-]*)(?: ([a-z]\\w*))?")
+	files := []string{"../Makefile", "../ARCHITECTURE.md", "../README.md", "../CONTRIBUTING.md", "README.md"}
+	for _, pattern := range []string{"../docs/*.md", "../docs/*/*.md", "*.go", "*/*.go"} {
+		more, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		files = append(files, more...)
+	}
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			args, folder := m[1:2], m[1]
+			if m[1] == "bench" && m[2] != "" {
+				args, folder = m[1:3], "bench-"+m[2]
+			}
+			var out, problems bytes.Buffer
+			execute(append(slices.Clone(args), "-h"), &out, &problems)
+			said := out.String() + problems.String()
+			require.True(t, strings.HasPrefix(said, "Usage of "+folder) || m[1] == "bench" && m[2] == "", "%s: %q: %s", file, m[0], said)
+			found++
+		}
+	}
+	require.Greater(t, found, 40)
 }
 
 func TestExitCodes(t *testing.T) {

@@ -149,7 +149,7 @@ func try(tree string, m mutation, test func(tree string, m mutation) *exec.Cmd) 
 			return result{}, fmt.Errorf("compile: %w\n%s", err, out)
 		}
 	}
-	if out, err := command(tree, "go", "build", "./...").CombinedOutput(); err != nil {
+	if out, err := command(tree, "go", "build", "./...", "./lab/...").CombinedOutput(); err != nil {
 		return result{}, fmt.Errorf("build: %w\n%s", err, out)
 	}
 	out, err := test(tree, m).CombinedOutput()
