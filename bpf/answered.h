@@ -20,6 +20,7 @@
 #define NN_ANSWER_MAX	   1280 /* an answer with a part of the datagram in it */
 /* A SYN-ACK is sent again five times (tcp_synack_retries). */
 #define NN_SYN_ANSWERS (6 * 80)
+#define NN_RESET       60
 
 enum nn_received {
 	NN_RECEIVED_BY_NOBODY,
@@ -51,11 +52,12 @@ static __always_inline enum nn_received nn_received_by(struct __sk_buff *skb,
 	return by;
 }
 
-/* Other headers of IPv6's stand before that of TCP or UDP. */
-static __always_inline bool nn_may_lead_on(__u8 protocol)
+/* It begins with a route, maybe behind options. */
+static __always_inline bool nn_routed(struct __sk_buff *skb, __u8 protocol)
 {
-	return protocol == IPPROTO_ROUTING || protocol == IPPROTO_HOPOPTS ||
-	       protocol == IPPROTO_DSTOPTS;
+	if (protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_DSTOPTS)
+		bpf_skb_load_bytes(skb, 40, &protocol, 1);
+	return protocol == IPPROTO_ROUTING || protocol == IPPROTO_DSTOPTS;
 }
 
 /* An answer with all of the packet in it, in fragments if need be. */
@@ -66,36 +68,28 @@ static __always_inline __u64 nn_answer_bytes(struct __sk_buff *skb)
 	return skb->len + packets * NN_ANSWER_HEADERS;
 }
 
-/* The bytes of this machine's answer to a packet to a group, which it may be
- * in. Over IPv6 the kernel answers pings, among others, but no datagrams. Over
- * IPv4 it does not answer, and an address from elsewhere takes privileges. */
-static __noinline __u64 nn_group_answers(struct __sk_buff *skb)
+/* The bytes that may be sent elsewhere because of a packet to this machine, or
+ * to a group over IPv6, which it may be in; 0 = none. An answer to a loopback
+ * address, or to the address that the packet goes to, stays here. Of what comes
+ * for a group the kernel answers pings, among others, but no datagrams. */
+static __noinline __u64 nn_answered_bytes(struct __sk_buff *skb, bool raw)
 {
-	__u8 protocol = 0, first = 0;
-
-	if (skb->protocol != bpf_htons(ETH_P_IPV6) ||
-	    bpf_skb_load_bytes(skb, 24, &first, 1) || first != 0xff ||
-	    bpf_skb_load_bytes(skb, 6, &protocol, 1) ||
-	    protocol == IPPROTO_UDP || protocol == NN_IPPROTO_UDPLITE)
-		return 0;
-	return nn_answer_bytes(skb);
-}
-
-/* The bytes that may be sent elsewhere because of a packet to this machine; 0 =
- * none. An answer to a loopback address, or to the address that the packet goes
- * to, stays here. */
-static __noinline __u64 nn_answered_bytes(struct __sk_buff *skb)
-{
-	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6), own = false;
+	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6), here = nn_here(skb);
+	bool own, group = false;
 	__u32 headers = v6 ? 40 : 20, segments = nn_packet_segments(skb);
 	enum nn_received by = NN_RECEIVED_BY_NOBODY;
 	__u8 protocol = 0, flags = 0, first = 0;
 	struct bpf_sock_tuple t = {};
 	__u64 bytes;
 
-	if (!nn_here(skb))
-		return nn_group_answers(skb);
+	if (!v6 && !here)
+		return 0;
 	if (v6) {
+		if (bpf_skb_load_bytes(skb, 24, &first, 1))
+			return 0;
+		group = first == 0xff;
+		if (!here && !group)
+			return 0;
 		if (bpf_skb_load_bytes(skb, 6, &protocol, 1) ||
 		    bpf_skb_load_bytes(skb, 8, &t.ipv6.saddr, 32))
 			return 0;
@@ -105,7 +99,7 @@ static __noinline __u64 nn_answered_bytes(struct __sk_buff *skb)
 		       t.ipv6.saddr[3] == t.ipv6.daddr[3]) ||
 		      (!t.ipv6.saddr[0] && !t.ipv6.saddr[1] &&
 		       !t.ipv6.saddr[2] && t.ipv6.saddr[3] == bpf_htonl(1));
-		if (nn_may_lead_on(protocol))
+		if (nn_routed(skb, protocol))
 			return nn_answer_bytes(skb);
 	} else {
 		if (bpf_skb_load_bytes(skb, 0, &first, 1) ||
@@ -117,33 +111,36 @@ static __noinline __u64 nn_answered_bytes(struct __sk_buff *skb)
 			      bpf_htonl(0x7f000000);
 		headers = (first & 0xf) * 4;
 	}
-	if (own && protocol != IPPROTO_UDP)
-		return 0;
 	if (protocol == IPPROTO_TCP) {
 		/* Other segments belong to a connection, which has a peer. */
-		if (bpf_skb_load_bytes(skb, headers + 13, &flags, 1))
+		if (own || bpf_skb_load_bytes(skb, headers + 13, &flags, 1))
 			return 0;
-		return (flags & 0x12) == 0x02 ? NN_SYN_ANSWERS : 0;
+		if ((flags & 0x12) == 0x02)
+			return NN_SYN_ANSWERS;
+		return raw ? NN_RESET : 0;
 	}
-	if (protocol != IPPROTO_UDP)
+	/* A raw socket may send to a tunnel that has no port. */
+	if (protocol != IPPROTO_UDP) {
+		if (own && (!raw || nn_is_control(protocol)))
+			return 0;
+		if (group && protocol == NN_IPPROTO_UDPLITE)
+			return 0;
 		return nn_answer_bytes(skb);
-	if (own || !v6) {
-		if (v6 && !bpf_skb_load_bytes(skb, headers, &t.ipv6.sport, 4))
-			by = nn_received_by(skb, &t, sizeof(t.ipv6));
-		/* Options may draw an answer though there is a socket. */
-		if (!v6 && headers <= 60 &&
-		    !bpf_skb_load_bytes(skb, headers, &t.ipv4.sport, 4))
-			by = nn_received_by(skb, &t, sizeof(t.ipv4));
-		if (by == NN_RECEIVED_BY_TUNNEL)
-			return nn_answer_bytes(skb) -
-			       (__u64)segments * NN_TUNNEL_HEADERS;
-		if (own || (by == NN_RECEIVED_BY_SOCKET && headers == 20))
-			return 0;
 	}
-	/* From elsewhere, over IPv6, sockets are not looked for: one may be
-	 * closed before it receives. Over IPv4 only privileged programs send
-	 * from elsewhere. */
+	if (v6 && !bpf_skb_load_bytes(skb, headers, &t.ipv6.sport, 4))
+		by = nn_received_by(skb, &t, sizeof(t.ipv6));
+	if (!v6 && !bpf_skb_load_bytes(skb, headers, &t.ipv4.sport, 4))
+		by = nn_received_by(skb, &t, sizeof(t.ipv4));
 	bytes = nn_answer_bytes(skb);
+	if (by == NN_RECEIVED_BY_TUNNEL)
+		return bytes - (__u64)segments * NN_TUNNEL_HEADERS;
+	if (own || group)
+		return 0;
+	/* Over IPv4 only privileged programs send from elsewhere, though
+	 * options may draw an answer. Over IPv6 a socket that is found may be
+	 * closed before it receives. */
+	if (!v6 && by == NN_RECEIVED_BY_SOCKET && headers == 20)
+		return 0;
 	if (bytes > (__u64)segments * NN_ANSWER_MAX)
 		bytes = (__u64)segments * NN_ANSWER_MAX;
 	return bytes;

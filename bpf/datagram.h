@@ -293,9 +293,8 @@ static __always_inline bool nn_queue_takes(struct __sk_buff *skb,
 	if (!p->queues || nn_here(skb) || s->flags & NN_SOCK_STATELESS)
 		return false;
 	/* of a socket that was there the device tells */
-	if (s->queue_epoch == p->queues && s->queue_ifindex == skb->ifindex)
-		return true;
-	if (!nn_queue_before(skb))
+	if ((s->queue_epoch != p->queues || s->queue_ifindex != skb->ifindex) &&
+	    !nn_queue_before(skb))
 		return false;
 	/* paid for what left before the queue was there */
 	s->prepaid_bytes = 0;

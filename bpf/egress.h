@@ -97,7 +97,7 @@ static __noinline void nn_tcp_measure(struct __sk_buff *skb,
 				      struct nn_tcp_packet *t)
 {
 	bool here = nn_here(skb);
-	__u64 answered = here ? nn_answered_bytes(skb) : 0;
+	__u64 answered = here ? nn_answered_bytes(skb, false) : 0;
 
 	nn_tcp_look(skb, t);
 	if (answered)
@@ -264,9 +264,9 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 		}
 		if (!s || !nn_socket_limited(s))
 			return nn_unlimited_sent(skb, sk, s);
-		return nn_other_judge(skb, s,
-				      nn_other_look(skb, s, sk->protocol),
-				      nn_answered_bytes(skb));
+		return nn_other_judge(
+			skb, s, nn_other_look(skb, s, sk->protocol),
+			nn_answered_bytes(skb, sk->type == SOCK_RAW));
 	}
 	if (users && nn_subflow_of_another(skb, s)) {
 		nn_tcp_look(skb, &t);

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -103,17 +104,8 @@ threads(2, lambda: pings(0, 60000))
 ready()
 threads(2, lambda: pings(1, 1400))
 `},
-		{name: "pings in a tunnel", least: 0.5, args: []string{overlay4, overlayMAC}, text: `
-there4, overlay, mac = socket.inet_aton(there[0]), socket.inet_aton(sys.argv[3]), bytes.fromhex(sys.argv[4].replace(":", ""))
-def checksum(b):
-    total = sum(struct.unpack("!%dH" % (len(b) // 2), b))
-    total = (total >> 16) + (total & 0xffff)
-    return struct.pack("!H", ~(total + (total >> 16)) & 0xffff)
-ping = struct.pack("!BBHHH", 8, 0, 0, 1, 1) + bytes(1300)
-ping = ping[:2] + checksum(ping) + ping[4:]
-header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(ping), 0, 0, 64, 1, 0, there4, overlay)
-header = header[:10] + checksum(header) + header[12:]
-packet = struct.pack("!BBHI", 8, 0, 0, 10 << 8) + mac + b"\x02\0\0\0\0\x02\x08\0" + header + ping
+		{name: "pings in a tunnel", least: 0.5, args: []string{overlay4, overlayMAC}, text: pingInTunnel + `
+packet = tunneled(1300)
 ready()
 def some():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -122,6 +114,48 @@ def some():
                 s.sendto(packet, ("127.0.0.1", 4789))
             except OSError:
                 pass
+threads(2, some)
+`},
+		{name: "large pings in a tunnel over IPv6", least: 0.5, args: []string{overlay4, overlayMAC}, text: fromElsewhere + pingInTunnel + `
+packet = tunneled(60000)
+ready()
+def some():
+    with foreign(socket.SOCK_DGRAM) as s:
+        while True:
+            try:
+                s.sendto(packet, (here, 4790))
+            except OSError:
+                pass
+threads(2, some)
+`},
+		{name: "pings in a tunnel to a group", least: 0.5, args: []string{overlay4, overlayMAC, testbed.Device}, text: fromElsewhere + pingInTunnel + `
+packet = tunneled(1300)
+link = socket.if_nametoindex(sys.argv[5])
+ready()
+def some():
+    with foreign(socket.SOCK_DGRAM) as s:
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 0)
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, link)
+        while True:
+            try:
+                s.sendto(packet, ("ff02::1", 4790, 0, link))
+            except OSError:
+                pass
+threads(2, some)
+`},
+		// No hook sees such a packet: the kernel hands itself a copy without its socket, and drops the packet.
+		{name: "pings in a tunnel to a group over IPv4", open: true, args: []string{overlay4, overlayMAC}, text: pingInTunnel + `
+packet = tunneled(1300)
+ready()
+def some():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 0)
+        s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("10.98.0.1"))
+        while True:
+            try:
+                s.sendto(packet, ("224.0.0.1", 4789))
+            except OSError:
+                time.sleep(0.01)
 threads(2, some)
 `},
 		{name: "a route by the own machine", least: 0.5, text: fromElsewhere + `
@@ -141,6 +175,22 @@ threads(2, some)
 }
 
 const overlay4, overlayMAC = "10.99.0.1", "02:00:00:00:00:01"
+
+// pingInTunnel makes a packet of VXLAN with a ping in it from the other machine to sys.argv[3], whose device has the
+// address sys.argv[4].
+const pingInTunnel = `
+def checksum(b):
+    total = sum(struct.unpack("!%dH" % (len(b) // 2), b))
+    total = (total >> 16) + (total & 0xffff)
+    return struct.pack("!H", ~(total + (total >> 16)) & 0xffff)
+def tunneled(size):
+    ping = struct.pack("!BBHHH", 8, 0, 0, 1, 1) + bytes(size)
+    ping = ping[:2] + checksum(ping) + ping[4:]
+    header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(ping), 0, 0, 64, 1, 0, socket.inet_aton(there[0]), socket.inet_aton(sys.argv[3]))
+    header = header[:10] + checksum(header) + header[12:]
+    mac = bytes.fromhex(sys.argv[4].replace(":", ""))
+    return struct.pack("!BBHI", 8, 0, 0, 10 << 8) + mac + b"\x02\0\0\0\0\x02\x08\0" + header + ping
+`
 
 // pingsToGroup sends pings to the group of all machines on the link.
 const pingsToGroup = `
@@ -167,22 +217,30 @@ func answering(f *field) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	tunnel := &netlink.Vxlan{
-		LinkAttrs: netlink.LinkAttrs{Name: "tunnel", HardwareAddr: mac}, VxlanId: 10, Port: 4789,
-		Group: f.B4.AsSlice(), VtepDevIndex: link.Attrs().Index,
+	nl := f.A.Netlink()
+	for name, to := range map[string]netip.Addr{"tunnel4": f.B4, "tunnel6": f.B6} {
+		tunnel := &netlink.Vxlan{
+			LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: mac}, VxlanId: 10, Port: 4789,
+			Group: to.AsSlice(), VtepDevIndex: link.Attrs().Index,
+		}
+		if to.Is6() {
+			tunnel.Port, tunnel.UDP6ZeroCSumRx = 4790, true
+		}
+		if err := errors.Join(nl.LinkAdd(tunnel), nl.LinkSetUp(tunnel), f.A.Sysctl("net/ipv4/conf/"+name+"/rp_filter", "0")); err != nil {
+			f.t.Fatal(err)
+		}
 	}
 	address, err := netlink.ParseAddr(overlay4 + "/24")
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	nl := f.A.Netlink()
-	if err := errors.Join(nl.LinkAdd(tunnel), nl.LinkSetUp(tunnel), nl.AddrAdd(tunnel, address)); err != nil {
+	tunnel, err := nl.LinkByName("tunnel4")
+	if err := errors.Join(err, nl.AddrAdd(tunnel, address)); err != nil {
 		f.t.Fatal(err)
 	}
 	for key, value := range map[string]string{
 		"net/ipv4/ping_group_range":      "0 2147483647",
 		"net/ipv4/conf/all/rp_filter":    "0",
-		"net/ipv4/conf/tunnel/rp_filter": "0",
 		"net/ipv6/conf/all/forwarding":   "1",
 		"net/ipv6/conf/all/seg6_enabled": "1",
 		"net/ipv6/conf/lo/seg6_enabled":  "1",

@@ -17,6 +17,7 @@ var LeftOut = []Way{
 	{"Another cgroup", "move out of the limited cgroup"},
 	{"Another user", "change its user where the user is limited"},
 	{"Handshakes and acknowledgements", "receive without a limit on that"},
+	{"A tunnel's port", "send to a tunnel by a group over IPv4"},
 	{"Source routes", "send to a limited destination by a routing header"},
 	{"Sockets without memory for options", "accept connections by such sockets"},
 	{"Files of io_uring alone", "close the descriptor of a ring's socket before Linux 5.17"},

@@ -27,10 +27,10 @@ const (
 	// leastPackets is how many packets at the limit's rate are the least over which the clock's progress is measured,
 	// and longest is the longest such time. Under a low limit, one packet takes longer than Look.
 	leastPackets = 5
-	longest      = 2 * time.Second
-	// packetTime is the longest time for a packet at the queue's rate, unless that rate is a quarter of the limit. HTB
+	longest      = 8 * time.Second
+	// packetTime is the longest time for a packet at the queue's rate, unless that rate is a tenth of the limit. HTB
 	// keeps the time that it has computed for a packet, though the rate is raised meanwhile.
-	packetTime = time.Second
+	packetTime = 2 * time.Second
 	// These are bounds of the queue's rate, as parts of what is due.
 	leastOfDue, mostOfDue = 0.5, 1.25
 
@@ -38,7 +38,10 @@ const (
 )
 
 // Progress holds the last readings of a clock.
-type Progress struct{ readings []reading } // the oldest first
+type Progress struct {
+	limit    uint64    // the readings are of the time in which this was the limit
+	readings []reading // the oldest first
+}
 
 type reading struct{ timeNS, vtime, idleNS uint64 }
 
@@ -48,16 +51,21 @@ type Passage struct{ virtual, idleNS, spanNS float64 }
 
 // Went takes the clock of a limit (bytes per second) as it is now, and returns how far it went recently.
 func (p *Progress) Went(clock bpf.Clock, limit, nowNS uint64) (w Passage) {
+	if p.limit != limit {
+		p.limit, p.readings = limit, nil
+	}
 	now := reading{timeNS: clock.TimeNs, vtime: clock.Vtime, idleNS: clock.IdleNs}
 	if n := len(p.readings); n == 0 || int64(now.timeNS-p.readings[n-1].timeNS) > 0 {
 		p.readings = append(p.readings, now)
 	}
-	over := int64(min(max(float64(Look), leastPackets*Packet/float64(limit)*1e9), float64(longest)))
+	packetNS := Packet / float64(limit) * 1e9
+	over := int64(min(max(float64(Look), leastPackets*packetNS), float64(longest)))
 	for len(p.readings) > 2 && int64(now.timeNS-p.readings[1].timeNS) >= over {
 		p.readings = p.readings[1:]
 	}
 	first := p.readings[0]
-	if span := int64(now.timeNS - first.timeNS); span > 0 && int64(nowNS-now.timeNS) < over {
+	span := int64(now.timeNS - first.timeNS)
+	if float64(span) >= min(packetNS, float64(over)) && int64(nowNS-now.timeNS) < over {
 		w = Passage{
 			virtual: float64(now.vtime-first.vtime) / (1 << virtualShift),
 			idleNS:  float64(now.idleNS - first.idleNS), spanNS: float64(span),
@@ -71,7 +79,7 @@ func (p *Progress) Forget() { p.readings = nil }
 
 // Least returns the least rate of a class that shares a limit. Both are in bytes per second.
 func Least(limit float64) float64 {
-	return max(limit/100, min(limit/4, Packet/packetTime.Seconds()))
+	return max(limit/100, min(limit/10, Packet/packetTime.Seconds()))
 }
 
 // Due returns what a class with this weight and guarantee may send. Rates are in IP bytes per second.

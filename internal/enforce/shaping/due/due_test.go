@@ -43,6 +43,8 @@ func TestShareOfALowLimit(t *testing.T) {
 		packet := time.Duration(float64(Packet) / float64(limit) * float64(time.Second))
 		least := float64(limit)
 		c.due(p, 0.5)
+		c.paid(packet / 12)
+		least = min(least, c.due(p, 0.5)) // nor is it at first
 		for range 40 {
 			c.shared(packet, 2*usual)
 			least = min(least, c.due(p, 0.5))
@@ -91,4 +93,15 @@ func TestShareOfAFreshClock(t *testing.T) {
 	}
 	p.Forget()
 	require.InDelta(t, 1_000_000, c.due(p, 1), 250_000)
+}
+
+// What was read while another limit held says nothing of this one.
+func TestShareOfAChangedLimit(t *testing.T) {
+	c, p := &clockOf{limit: 10_000_000}, &Progress{}
+	for range 20 {
+		c.shared(Look, 50*usual)
+		c.due(p, 0.02)
+	}
+	c.limit = 10_000
+	require.InDelta(t, c.limit, c.due(p, 1), 2_500)
 }
