@@ -44,7 +44,7 @@ func TestAdaptArea(t *testing.T) {
 	require.Empty(t, h.addresses())
 	require.Zero(t, h.upTo("to:192.0.2.9/udp")+h.upTo("to:192.0.2.0/24,!192.0.2.128/25/udp"))
 	require.Zero(t, p.Count())
-	require.Empty(t, h.mem.text())
+	require.Empty(t, h.mem.Text())
 }
 
 // While a command ends a rule's hosts one by one, the rule begins with its prefix again, and with a host that has ended
@@ -138,7 +138,7 @@ func TestRules(t *testing.T) {
 	require.Len(t, h.addresses(), 2, "the rules are not known yet")
 	h.LearnRules(ruleSet(t, ""), time.Now())
 	h.eventually("they end with the rule", func() bool { return len(h.addresses()) == 0 && p.Count() == 0 })
-	h.eventually("the limit on all, too", func() bool { return h.upTo("to:192.0.2.0/24/udp") == 0 && mem.text() == "" })
+	h.eventually("the limit on all, too", func() bool { return h.upTo("to:192.0.2.0/24/udp") == 0 && mem.Text() == "" })
 }
 
 // Where somebody has lifted the limit that finds the hosts, they end, too.
@@ -149,6 +149,6 @@ func TestAreaEndsWithItsLimit(t *testing.T) {
 	require.NoError(t, err)
 	h.eventually("it is followed", func() bool { return len(h.addresses()) == 1 })
 	require.NoError(t, h.mem.LiftLimit(t.Context(), got.Areas[0].Subject))
-	h.eventually("it is not followed", func() bool { return len(h.addresses()) == 0 && p.Count() == 0 && h.mem.text() == "" })
+	h.eventually("it is not followed", func() bool { return len(h.addresses()) == 0 && p.Count() == 0 && h.mem.Text() == "" })
 	require.Zero(t, h.upTo("to:192.0.2.7/udp"))
 }

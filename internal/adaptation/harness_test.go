@@ -2,7 +2,6 @@ package adaptation
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/netip"
@@ -18,6 +17,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/netnamespace"
+	"github.com/netnice/netnice/internal/statefile/statefiletest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,8 +40,9 @@ type limitOnHost struct {
 
 // memory is a Host and a Kernel that keep all in memory.
 type memory struct {
+	statefiletest.Memory[Saved, *Saved]
+
 	mu     sync.Mutex
-	file   []byte // nil = there is none
 	limits map[string]*limitOnHost
 	last   uint32 // the last node
 	peers  []enforce.Peer
@@ -50,27 +51,6 @@ type memory struct {
 
 func newMemory() *memory {
 	return &memory{limits: map[string]*limitOnHost{}, queues: map[uint32]int{}}
-}
-
-func (m *memory) Save(isEmpty bool, content *Saved) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.file = nil
-	if !isEmpty {
-		m.file, _ = json.Marshal(content) // it is written by the test's own table
-	}
-}
-
-func (m *memory) Load(content *Saved) (found bool, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.file == nil {
-		return false, nil
-	}
-	if err := json.Unmarshal(m.file, content); err != nil {
-		return false, err
-	}
-	return true, content.Check()
 }
 
 func (m *memory) Unwritten(bool) []string { return nil }
@@ -191,13 +171,6 @@ func (m *memory) heldQueues() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.queues[0]
-}
-
-// text returns the state file, "" = there is none.
-func (m *memory) text() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return string(m.file)
 }
 
 // harness is a table without a daemon, a kernel and a network.

@@ -49,7 +49,7 @@ func TestAdaptBeginsAndEnds(t *testing.T) {
 	require.Zero(t, h.upTo("to:192.0.2.7"))
 	require.Zero(t, p.Count())
 	require.Zero(t, h.mem.heldQueues())
-	require.Empty(t, h.mem.text())
+	require.Empty(t, h.mem.Text())
 	_, err = h.set(root, api.AdaptRequest{Host: "192.0.2.7", Off: true})
 	require.ErrorContains(t, err, "no limit follows the path to 192.0.2.7")
 }
@@ -87,7 +87,7 @@ func TestAdaptRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "no train")
 	require.Zero(t, p.Count())
 	require.Empty(t, h.addresses())
-	require.Empty(t, h.mem.text())
+	require.Empty(t, h.mem.Text())
 }
 
 // followFrom adds a path from another network namespace, as far as lists show.
@@ -162,7 +162,7 @@ func TestEndsWithItsLimit(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, h.mem.LiftLimit(t.Context(), got.Adapted[0].Subject))
 	h.eventually("it is not followed", func() bool { return len(h.addresses()) == 0 && p.Count() == 0 })
-	require.Empty(t, h.mem.text())
+	require.Empty(t, h.mem.Text())
 	require.Zero(t, h.mem.heldQueues())
 }
 
@@ -216,7 +216,7 @@ func TestHaltAndResume(t *testing.T) {
 	h.Halt(refused)
 	h.Forget()
 	require.Empty(t, h.addresses())
-	require.Empty(t, h.mem.text())
+	require.Empty(t, h.mem.Text())
 }
 
 // A caller who is no administrator sees the hosts that commands name, and not those to which programs send.

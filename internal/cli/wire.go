@@ -15,6 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/daemon"
 	"github.com/netnice/netnice/internal/demo"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/doctor"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/pacing"
@@ -112,14 +113,13 @@ func examine(ctx context.Context) api.Report {
 
 // lookAtInstallation finds netnice's files and devices, which the package doctor judges.
 func lookAtInstallation(ctx context.Context) doctor.Installation {
-	var i doctor.Installation
-	boot := ""
+	i, boot := doctor.Installation{}, ""
 	resolver, err := identity.New(identity.Options{})
 	if err == nil {
 		boot, err = resolver.BootID()
 	}
 	if err == nil {
-		err = daemon.CheckState(DefaultStateDir, boot)
+		err = desired.Check(DefaultStateDir, boot)
 	}
 	i.State, i.Damaged = err, daemon.Damaged(DefaultStateDir)
 	if os.Geteuid() != 0 {

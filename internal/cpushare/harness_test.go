@@ -2,7 +2,6 @@ package cpushare
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"os/exec"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/cpushare/cpusharetest"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/statefile/statefiletest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,30 +27,10 @@ var root = auth.Actor{UID: 0}
 
 // memory is a Host that keeps the state file in memory.
 type memory struct {
+	statefiletest.Memory[Saved, *Saved]
+
 	mu   sync.Mutex
-	file []byte // nil = there is none
 	sent uint64 // by each process
-}
-
-func (m *memory) Save(isEmpty bool, content *Saved) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.file = nil
-	if !isEmpty {
-		m.file, _ = json.Marshal(content) // it is written by the test's own table
-	}
-}
-
-func (m *memory) Load(content *Saved) (found bool, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.file == nil {
-		return false, nil
-	}
-	if err := json.Unmarshal(m.file, content); err != nil {
-		return false, err
-	}
-	return true, content.Check()
 }
 
 func (m *memory) SentBytes(int, uint64) (bytes uint64, ok bool) {
@@ -64,13 +44,6 @@ func (m *memory) sends(bytes uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sent = bytes
-}
-
-// isThere reports whether there is a state file.
-func (m *memory) isThere() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.file != nil
 }
 
 func (m *memory) Unwritten(bool) []string                      { return nil }

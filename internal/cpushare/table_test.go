@@ -36,7 +36,7 @@ func TestPower(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, answer.Power)
 	require.Zero(t, fake.Count())
-	require.False(t, h.host.isThere())
+	require.Empty(t, h.host.Text())
 	answer, err = h.power(root, pid, 0)
 	require.NoError(t, err)
 	require.False(t, answer.Changed)
@@ -69,7 +69,7 @@ func TestPowerRefused(t *testing.T) {
 	_, err = h.power(root, pid, 5)
 	requireCode(t, api.CodeNotSupported, err)
 	require.Zero(t, h.Count())
-	require.False(t, h.host.isThere())
+	require.Empty(t, h.host.Text())
 }
 
 // The lower of the CPU shares that the owners request holds, and only the administrator's is guaranteed.
@@ -199,7 +199,7 @@ func TestPowerSurvivesTheDaemon(t *testing.T) {
 	lifted, err := again.Lift(t.Context(), leaving)
 	require.NoError(t, err)
 	require.Zero(t, h.fake.Count())
-	require.False(t, h.host.isThere())
+	require.Empty(t, h.host.Text())
 	_, err = again.power(root, outer, 20)
 	require.ErrorIs(t, err, leaving)
 	require.NoError(t, again.Resume(t.Context(), lifted))

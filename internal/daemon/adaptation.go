@@ -23,12 +23,12 @@ func (d *Daemon) adaptationPath() string { return filepath.Join(d.opts.StateDir,
 
 // Save implements adaptation.Host.
 func (h adaptationHost) Save(isEmpty bool, content *adaptation.Saved) {
-	h.saveBeside(h.adaptationPath(), isEmpty, content)
+	h.files.SaveObject(h.adaptationPath(), isEmpty, content)
 }
 
 // Load implements adaptation.Host.
 func (h adaptationHost) Load(content *adaptation.Saved) (found bool, err error) {
-	return h.readBeside(h.adaptationPath(), adaptation.StateVersion, content)
+	return h.files.LoadObject(h.adaptationPath(), adaptation.StateVersion, content)
 }
 
 // Unwritten implements adaptation.Host.
@@ -124,9 +124,10 @@ func (h adaptationHost) LookUp(ctx context.Context, name string) ([]netip.Addr, 
 // has named, if limitsSayMet. If an earlier release has written that file, the file of adaptation says so.
 func (d *Daemon) takeOverAdaptation(limitsSayMet bool) error {
 	met, err := d.adaptation.Adopt()
+	_, damaged := d.files.Damage(d.adaptationPath())
 	switch {
 	case limitsSayMet:
-	case d.besides[d.adaptationPath()] != nil:
+	case damaged:
 		d.noteMayBeMet()
 	default:
 		d.noteMet(met)
@@ -140,7 +141,8 @@ func (d *Daemon) noteMet(hosts []api.Subject) {
 	defer d.mu.Unlock()
 	for _, to := range hosts {
 		if n := d.limiting(to); n != nil && n.to != nil {
-			n.to.met, d.dirty = true, true
+			n.to.met = true
+			d.file.Outdate()
 			d.touch(n)
 		}
 	}
@@ -155,7 +157,8 @@ func (d *Daemon) noteMayBeMet() {
 			continue
 		}
 		if s := n.to.selector; len(s.Prefixes) == 1 && s.Prefixes[0].IsSingleIP() && len(s.Names) == 0 && s.List == "" {
-			n.to.met, d.dirty = true, true
+			n.to.met = true
+			d.file.Outdate()
 			d.touch(n)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/observe"
+	"github.com/netnice/netnice/internal/statefile"
 )
 
 // cpuShareHost is what the CPU shares need from the daemon. The lock of their table is taken before d.mu.
@@ -24,12 +25,12 @@ func (d *Daemon) cpuSharePath() string { return filepath.Join(d.opts.StateDir, c
 
 // Save implements cpushare.Host.
 func (h cpuShareHost) Save(isEmpty bool, content *cpushare.Saved) {
-	h.saveBeside(h.cpuSharePath(), isEmpty, content)
+	h.files.SaveObject(h.cpuSharePath(), isEmpty, content)
 }
 
 // Load implements cpushare.Host.
 func (h cpuShareHost) Load(content *cpushare.Saved) (found bool, err error) {
-	return h.readBeside(h.cpuSharePath(), cpushare.StateVersion, content)
+	return h.files.LoadObject(h.cpuSharePath(), cpushare.StateVersion, content)
 }
 
 // Unwritten implements cpushare.Host.
@@ -90,14 +91,14 @@ func LiftPowers(ctx context.Context, stateDir string, find func(cpu.Scopes) (cpu
 	}
 	path := filepath.Join(stateDir, cpushare.FileName)
 	var s cpushare.Saved
-	damage, err := readObject(path, cpushare.StateVersion, &s)
+	damage, err := statefile.ReadObject(path, cpushare.StateVersion, &s)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
 		return err
 	case damage != nil:
-		return stateError(path, damage)
+		return statefile.Unusable(path, damage)
 	}
 	processors, err := find(identity.SystemBus{})
 	if err == nil {
@@ -106,5 +107,5 @@ func LiftPowers(ctx context.Context, stateDir string, find func(cpu.Scopes) (cpu
 	if err != nil {
 		return err // the file says what is left
 	}
-	return removeFile(path)
+	return statefile.RemoveFile(path)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/adaptation"
@@ -22,9 +23,11 @@ import (
 	"github.com/netnice/netnice/internal/apiserver"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/cpushare"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/observe"
+	"github.com/netnice/netnice/internal/statefile"
 )
 
 // The default places of a system's daemon.
@@ -150,6 +153,9 @@ type Daemon struct {
 	eachMet    chan struct{} // new peer addresses, or a changed request for them
 	adopted    int           // limits in force at the start
 	setAgain   int           // limits that the start set again
+	// endedDestinations counts the limits on a destination that ended at the start, because the damaged file did not
+	// say which part they were for.
+	endedDestinations int
 	// admins is the group whose members have the rights of root; nil = none, or not known yet.
 	admins atomic.Pointer[uint32]
 
@@ -163,17 +169,13 @@ type Daemon struct {
 	names        map[string]found // host names that limits are for
 	lists        map[listKey][]netip.Prefix
 	system       machineWide
-	dirty        bool // the state file is behind
-	file         stateFile
-	damaged      *damaged // the damaged file of the limits that this daemon found; nil = none
-	isDown       bool     // Down was called, and nothing may be set any more
+	file         *desired.File
+	isDown       bool // Down was called, and nothing may be set any more
 	subordinates subordinates
 	unpublished  unpublished
 
-	besides   map[string]*damaged // other damaged files, by path; the lock of a file's content guards its entry
-	unwritten unwritten
-	onDisk    writtenFiles
-	folder    stateFolder
+	files     *statefile.Folder        // the state folder
+	folder    stateFolder              // why the state folder is missing
 	at        atomic.Pointer[endpoint] // the socket for callers
 	runLock   *lock                    // the socket's lock; while the daemon serves, keepHouse alone uses both locks
 	stateLock *lock
@@ -248,11 +250,11 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the boot id: %w", err)
 	}
-	saved, err := loadState(opts.StateDir, boot)
+	saved, err := desired.Load(opts.StateDir, boot)
 	if err != nil {
 		return nil, err
 	}
-	removeUnfinished(opts.StateDir)
+	statefile.RemoveUnfinished(opts.StateDir, stateFiles)
 	kernel, err := opts.OpenKernel()
 	if err != nil {
 		return nil, fmt.Errorf("open the kernel side: %w", err)
@@ -265,13 +267,14 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		stock:   make(map[uint32]enforce.NodeSpec),
 		names:   make(map[string]found),
 		lists:   make(map[listKey][]netip.Prefix),
-		besides: make(map[string]*damaged),
 		nextID:  1,
 		check:   make(chan struct{}, 1),
 		born:    make(chan struct{}, 1),
 		downc:   make(chan struct{}),
 	}
 	d.eachMet = make(chan struct{}, 1)
+	d.files = statefile.New(statefile.Options{Dir: opts.StateDir, Names: stateFiles, Log: d.log, Remedy: d.writeHint, Fault: opts.fault})
+	d.file = desired.NewFile(desired.FileOptions{Folder: d.files, BootID: boot, Content: d.content, Log: d.log})
 	d.observe = observe.New(observe.Options{
 		Log: d.log, Kernel: kernel, Resolver: resolver, Tick: opts.Tick, Leaving: leaving(),
 		CPUShares: func() []api.Power { return d.cpuShares.Shown() },
@@ -285,12 +288,12 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	})
 	d.rules.users = make(map[uint32]*book)
 	d.rules.homes.hanging, d.rules.homes.told = make(map[uint32]*homeLook), make(map[uint32]homeTold)
-	if saved != nil && saved.damage != nil {
-		d.damaged = d.foundDamaged(d.statePath(), saved.damage)
+	if saved != nil && saved.Damage != nil {
+		d.files.FoundDamaged(d.file.Path(), saved.Damage)
 	}
 	d.readSubordinates()
 	d.admins.Store(d.adminGroup(ctx))
-	if err := errors.Join(kernel.SetAdminGroup(d.admins.Load()), d.takeOverSystem(), d.takeOver(ctx, saved), d.cpuShares.Adopt(ctx), d.takeOverAdaptation(saved == nil || saved.Version >= metVersion)); err != nil {
+	if err := errors.Join(kernel.SetAdminGroup(d.admins.Load()), d.takeOverSystem(), d.takeOver(ctx, saved), d.cpuShares.Adopt(ctx), d.takeOverAdaptation(saved == nil || saved.Version >= desired.MetVersion)); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
 	}

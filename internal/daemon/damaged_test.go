@@ -20,7 +20,7 @@ func TestCutState(t *testing.T) {
 	h := withLimits(t, opts, fake)
 	before := inForce(t, fake)
 	require.NoError(t, h.stop())
-	path := h.statePath()
+	path := h.file.Path()
 	text := must(os.ReadFile(path))
 	cuts := []int{0, 1, len(text) - 1}
 	for at, b := range text {
@@ -56,7 +56,7 @@ func TestCutStateAfterBoot(t *testing.T) {
 	opts := testOptions(t, fake)
 	h := withLimits(t, opts, fake)
 	require.NoError(t, h.stop())
-	path := h.statePath()
+	path := h.file.Path()
 	lines := bytes.SplitAfter(must(os.ReadFile(path)), []byte("\n"))
 	lines[0] = bytes.Replace(lines[0], []byte(h.boot), []byte("another"), 1)
 	require.NoError(t, os.WriteFile(path, bytes.Join(lines[:3], nil), 0o600)) // the host, and 4242 with its first value
@@ -80,7 +80,7 @@ func TestCutStateOfDestination(t *testing.T) {
 	h.mustSet(root, "to:192.0.2.0/24", up(2e6))
 	before := inForce(t, fake)
 	require.NoError(t, h.stop())
-	path := h.statePath()
+	path := h.file.Path()
 	lines := bytes.SplitAfter(must(os.ReadFile(path)), []byte("\n"))
 	require.NoError(t, os.WriteFile(path, bytes.Join(lines[:2], nil), 0o600))
 	h = start(t, fake, opts)
@@ -111,8 +111,8 @@ func TestCutStateWithTheMeterOff(t *testing.T) {
 	h.meter(false)
 	before := inForce(t, fake)
 	require.NoError(t, h.stop())
-	text := must(os.ReadFile(h.statePath()))
-	require.NoError(t, os.WriteFile(h.statePath(), text[:len(text)-1], 0o600))
+	text := must(os.ReadFile(h.file.Path()))
+	require.NoError(t, os.WriteFile(h.file.Path(), text[:len(text)-1], 0o600))
 	h = start(t, fake, opts)
 	require.Equal(t, before, inForce(t, fake))
 	nodes, err := h.nodesFor("user:4242")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
@@ -185,7 +186,7 @@ func (d *Daemon) settleDestinations(m matched) {
 
 // destined reports whether a rule for a destination matches the processes of a tree.
 func (n *node) destined() bool {
-	return n.res.Kind == enforce.KindTree && slices.ContainsFunc(n.ruled.Owners[:], func(w ruledWish) bool { return len(w.To) > 0 })
+	return n.res.Kind == enforce.KindTree && slices.ContainsFunc(n.ruled.Owners[:], func(w desired.OwnerRules) bool { return len(w.To) > 0 })
 }
 
 // followDestinations is bringDestinations for callers that do not need its error, which it logs.
@@ -259,11 +260,12 @@ func (d *Daemon) setDestined(n *node, key uint64, w *wanted) *node {
 	if uid := whoseTraffic(r, w.scope); uid != next.res.UID {
 		next.res.UID = uid
 		if n != nil {
-			n.res.UID, d.dirty = uid, true
+			n.res.UID = uid
+			d.file.Outdate()
 			d.touch(n)
 		}
 	}
-	next.ruled = ruled{Destined: w.rule}
+	next.ruled = desired.Rules{Destined: w.rule}
 	next.ruled.Owners[r.owner()] = ruledWishOf([]*rules.Rule{r.Rule})
 	if r.owner() == enforce.OwnerUser {
 		next.setUser(r.book)

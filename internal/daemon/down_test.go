@@ -34,7 +34,7 @@ func TestDownThatFails(t *testing.T) {
 	h.fake.Fail("Down", nil)
 	require.NoError(t, h.Down(t.Context(), root))
 	require.NoError(t, h.wait())
-	for _, path := range append(files, h.statePath()) {
+	for _, path := range append(files, h.file.Path()) {
 		require.NoFileExists(t, path)
 	}
 }

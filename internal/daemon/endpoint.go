@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/statefile"
 )
 
 // endpoint is the socket for callers. Its name may disappear while the daemon runs, for instance if somebody empties
@@ -123,7 +124,7 @@ func (e *endpoint) hide() error {
 	if e.passed || !e.named() {
 		return nil
 	}
-	if err := removeFile(e.path); err != nil {
+	if err := statefile.RemoveFile(e.path); err != nil {
 		return fmt.Errorf("remove the daemon's socket: %w", err)
 	}
 	return nil
@@ -148,7 +149,7 @@ func (d *Daemon) keepReachable(said *unreachable) {
 	}
 	hasFolder, state := lockAgain(d.stateLock)
 	if hasFolder {
-		d.unwritten.tryNow()
+		d.files.TryNow()
 		d.folder.note(nil)
 	} else {
 		d.folder.note(state)

@@ -18,8 +18,10 @@ import (
 	"github.com/netnice/netnice/internal/adaptation"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/cpushare"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/statefile"
 )
 
 // These tests damage netnice's files and folders: combinations of a file, a fault, and whether a daemon runs. In all
@@ -103,13 +105,13 @@ func (h *harness) alone() {
 func (h *harness) written() {
 	h.t.Helper()
 	h.eventually("what is wanted is written", func() bool {
-		s, err := loadState(h.opts.StateDir, h.boot)
-		if err != nil || s == nil || s.damage != nil || len(s.Nodes) != h.count() {
+		s, err := desired.Load(h.opts.StateDir, h.boot)
+		if err != nil || s == nil || s.Damage != nil || len(s.Nodes) != h.count() {
 			return false
 		}
 		for _, n := range s.Nodes {
 			spec, ok := h.fake.Spec(n.ID)
-			if !ok || !sameSpec(spec, n.node().spec()) {
+			if !ok || !sameSpec(spec, nodeOf(n).spec()) {
 				return false
 			}
 		}
@@ -193,20 +195,20 @@ func TestFaultsWhileItRuns(t *testing.T) {
 			}
 		},
 		"state removed": func(t *testing.T, o Options) func() {
-			require.NoError(t, os.Remove(filepath.Join(o.StateDir, stateName)))
+			require.NoError(t, os.Remove(filepath.Join(o.StateDir, desired.FileName)))
 			return nil
 		},
 		"state cut": func(t *testing.T, o Options) func() {
-			require.NoError(t, os.Truncate(filepath.Join(o.StateDir, stateName), 100))
+			require.NoError(t, os.Truncate(filepath.Join(o.StateDir, desired.FileName), 100))
 			return nil
 		},
 		"another state in its place": func(t *testing.T, o Options) func() {
-			path := filepath.Join(o.StateDir, stateName)
+			path := filepath.Join(o.StateDir, desired.FileName)
 			put(t, path, func(path string) error { return os.WriteFile(path, []byte("{}"), 0o600) })
 			return nil
 		},
 		"link in the state's place": func(t *testing.T, o Options) func() {
-			path := filepath.Join(o.StateDir, stateName)
+			path := filepath.Join(o.StateDir, desired.FileName)
 			require.NoError(t, os.Link(path, o.StateDir+".old"))
 			put(t, path, func(path string) error { return os.Symlink(o.StateDir+".old", path) })
 			return nil
@@ -257,7 +259,7 @@ func TestFaultsWhileItRuns(t *testing.T) {
 }
 
 func TestFaultsBetweenDaemons(t *testing.T) {
-	state := func(o Options) string { return filepath.Join(o.StateDir, stateName) }
+	state := func(o Options) string { return filepath.Join(o.StateDir, desired.FileName) }
 	for name, c := range map[string]struct {
 		fault   func(t *testing.T, o Options)
 		remedy  string // in the refusal's hint; "" = the next daemon starts
@@ -321,16 +323,16 @@ func TestFaultsBetweenDaemons(t *testing.T) {
 		}, remedy: "sudo mv "},
 		"state empty": {fault: func(t *testing.T, o Options) {
 			require.NoError(t, os.Truncate(state(o), 0))
-		}, problem: stateName + damagedSuffix},
+		}, problem: desired.FileName + statefile.DamagedSuffix},
 		"state is garbage": {fault: func(t *testing.T, o Options) {
 			require.NoError(t, os.WriteFile(state(o), []byte("{"), 0o600))
-		}, problem: stateName + damagedSuffix},
+		}, problem: desired.FileName + statefile.DamagedSuffix},
 		"shares of the processors are garbage": {fault: func(t *testing.T, o Options) {
 			require.NoError(t, os.WriteFile(filepath.Join(o.StateDir, cpushare.FileName), []byte(`{"version":1,`), 0o600))
-		}, problem: cpushare.FileName + damagedSuffix},
+		}, problem: cpushare.FileName + statefile.DamagedSuffix},
 		"paths are garbage": {fault: func(t *testing.T, o Options) {
 			require.NoError(t, os.WriteFile(filepath.Join(o.StateDir, adaptation.FileName), []byte(`{"version":3,"adapted":[{"ho`), 0o600))
-		}, problem: adaptation.FileName + damagedSuffix},
+		}, problem: adaptation.FileName + statefile.DamagedSuffix},
 		"shares that others may write": {fault: func(t *testing.T, o Options) {
 			path := filepath.Join(o.StateDir, cpushare.FileName)
 			require.NoError(t, os.WriteFile(path, []byte(`{"version":1,"boot_id":"x","powers":null}`), 0o600))

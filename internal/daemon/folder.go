@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/statefile"
 )
 
 // The state folder may be removed while the daemon runs. The daemon then makes it again and writes all files. A service
@@ -63,7 +64,7 @@ func folderHint(dir string, pid int, err error, v folderView) string {
 	if errors.As(err, &known) && known.Hint != "" {
 		return known.Hint
 	}
-	return diskHint(dir, err)
+	return statefile.DiskRemedy(dir, err)
 }
 
 // writeHint says what to do about a file of the state that cannot be written, "" = unknown.

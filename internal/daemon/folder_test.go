@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -109,8 +108,8 @@ func TestStateFolderThatCannotBeMade(t *testing.T) {
 	// The files have failed for so long that the daemon tries them once a minute. Once the folder can be made again, it
 	// tries them at once.
 	for range 10 {
-		for _, path := range append(files, h.statePath()) {
-			_ = h.unwritten.note(path, unix.ENOENT, time.Now())
+		for _, path := range append(files, h.file.Path()) {
+			h.files.Wrote(path, unix.ENOENT)
 		}
 	}
 	require.NoError(t, os.Remove(h.opts.StateDir))

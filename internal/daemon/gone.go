@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 )
@@ -39,7 +40,7 @@ func (d *Daemon) endGone() {
 			needed[id] = true
 		}
 	}
-	var ended []record
+	var ended []desired.Change
 	destined := false
 	for _, n := range gone {
 		if needed[n.id] {
@@ -52,7 +53,7 @@ func (d *Daemon) endGone() {
 		d.forgetNode(n.id)
 		d.outerGone(n)
 		destined = destined || n.destined()
-		ended = append(ended, record{Gone: n.id})
+		ended = append(ended, desired.Change{Gone: n.id})
 		n.watch.Stop()
 		d.leaveScope(n)
 		d.observe.Outdate()

@@ -110,7 +110,7 @@ func (d *Daemon) setGroup(ctx context.Context, by auth.Actor, req api.SetRequest
 		}
 	}
 	answer.Changed, answer.Node = true, d.show(by, n, d.lookAt(n, false))
-	for _, warning := range d.unwrittenWarnings(d.statePath(), false) {
+	for _, warning := range d.unwrittenWarnings(d.file.Path(), false) {
 		if !slices.Contains(answer.Warnings, warning) { // setLocked may have said so
 			answer.Warnings = append(answer.Warnings, warning)
 		}

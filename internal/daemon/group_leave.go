@@ -84,7 +84,7 @@ func (d *Daemon) leaveGroup(ctx context.Context, by auth.Actor, req api.SetReque
 		answer.Changed = true
 	}
 	d.endGone() // the group, with its last member
-	answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.statePath(), true)...)
+	answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.file.Path(), true)...)
 	return answer, nil
 }
 

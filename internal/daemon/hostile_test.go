@@ -14,6 +14,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/limit"
@@ -70,7 +71,7 @@ func TestOwnRuleLeavesNoRule(t *testing.T) {
 	d.rules.mu.Lock()
 	res, err := d.resolver.Resolve(context.Background(), api.Subject{Kind: api.KindPID, ID: fmt.Sprint(pid)})
 	require.NoError(t, err)
-	f := &facts{Exe: filepath.Join(c.bin, b), Comm: b, User: mallory}
+	f := &desired.Facts{Exe: filepath.Join(c.bin, b), Comm: b, User: mallory}
 	m := d.match(f, d.now())
 	require.Empty(t, m[enforce.OwnerAdmin].holding)
 	require.Len(t, m[enforce.OwnerUser].holding, 1)
@@ -88,9 +89,9 @@ func TestOwnRuleLeavesNoRule(t *testing.T) {
 	require.EqualValues(t, 1e6, c.admins(pid))
 	require.Len(t, n.ruled.Owners[enforce.OwnerUser].Rules, 1)
 	// The next daemon does the same.
-	saved := n.saved()
-	require.Equal(t, a, saved.node().ruled.Owners[enforce.OwnerAdmin].Facts.Comm[:len(a)])
-	require.Equal(t, b, saved.node().ruled.Owners[enforce.OwnerUser].Facts.Comm)
+	saved := nodeOf(n.wanted())
+	require.Equal(t, a, saved.ruled.Owners[enforce.OwnerAdmin].Facts.Comm[:len(a)])
+	require.Equal(t, b, saved.ruled.Owners[enforce.OwnerUser].Facts.Comm)
 }
 
 // A reload of the rules by a user does not make the daemon read a half-written file of the administrator's.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
@@ -164,9 +165,9 @@ func TestPersist(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"host admin true", "user:4242 admin false", "user:4242 4242 true", "user:4243 admin false"}, limits())
 	require.NoError(t, h.stop())
-	data, err := os.ReadFile(h.statePath())
+	data, err := os.ReadFile(h.file.Path())
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(h.statePath(), []byte(strings.Replace(string(data), h.boot, "another", 1)), 0o600))
+	require.NoError(t, os.WriteFile(h.file.Path(), []byte(strings.Replace(string(data), h.boot, "another", 1)), 0o600))
 	*fake = enforcetest.Kernel{}
 	h = start(t, fake, opts)
 	require.ElementsMatch(t, []string{"user:4242 admin false", "user:4243 admin false"}, limits())
@@ -190,7 +191,7 @@ func TestBootDropsProcesses(t *testing.T) {
 	cgroup := h.mustSet(root, "cgroup:x", up(4e6))
 	_ = h.stop()
 
-	path := filepath.Join(opts.StateDir, stateName)
+	path := filepath.Join(opts.StateDir, desired.FileName)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(data), h.boot, "another", 1)), 0o600))

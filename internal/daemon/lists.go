@@ -2,18 +2,16 @@ package daemon
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/statefile"
 )
 
 // The prefixes in a destination's file come with the request: the caller reads the file. The daemon stores each list in
@@ -52,18 +50,11 @@ func readPrefixes(texts []string) ([]netip.Prefix, error) {
 // keepList stores a list for the next daemon. It notes a failure, and the daemon tries again. The caller holds d.mu.
 func (d *Daemon) keepList(key listKey, list []netip.Prefix) {
 	path := d.listFile(key)
-	err := d.cannot(path, false)
-	if err == nil {
-		err = os.Mkdir(filepath.Dir(path), 0o700)
+	var text strings.Builder
+	for _, p := range list {
+		fmt.Fprintln(&text, p)
 	}
-	if err == nil || errors.Is(err, fs.ErrExist) {
-		var text strings.Builder
-		for _, p := range list {
-			fmt.Fprintln(&text, p)
-		}
-		err = d.rewrite(path, []byte(text.String()))
-	}
-	d.wrote(path, err)
+	d.files.Wrote(path, d.files.Rewrite(path, []byte(text.String())))
 }
 
 // loadLists reads the stored lists of the limits. It logs a list that cannot be read: a limit with it applies to no
@@ -81,7 +72,7 @@ func (d *Daemon) loadLists() {
 		if err != nil {
 			d.once(n, fmt.Errorf("the prefixes of %s are not known any more (set it again): %w", key.path, err))
 		} else {
-			d.onDisk.note(d.listFile(key))
+			d.files.Noted(d.listFile(key))
 		}
 		d.lists[key] = list
 		d.touchShared()
@@ -89,7 +80,7 @@ func (d *Daemon) loadLists() {
 }
 
 func readListFile(path string) ([]netip.Prefix, error) {
-	text, err := readTrusted(path)
+	text, err := statefile.ReadTrusted(path)
 	if err != nil {
 		return nil, err
 	}
@@ -114,9 +105,7 @@ func (d *Daemon) dropLists() {
 		}
 		delete(d.lists, key)
 		d.touchShared()
-		path := d.listFile(key)
-		_ = d.unwritten.note(path, nil, time.Now()) // a failure to write it does not matter any more
-		if err := d.remove(path); err != nil {
+		if err := d.files.Drop(d.listFile(key)); err != nil {
 			d.complain(err)
 		}
 	}
@@ -157,7 +146,7 @@ func (d *Daemon) takeList(n *node, list []netip.Prefix) (undo func(), err error)
 		if known {
 			d.lists[key] = was
 			d.keepList(key, was)
-		} else if err := d.remove(d.listFile(key)); err != nil {
+		} else if err := d.files.Remove(d.listFile(key)); err != nil {
 			d.complain(err)
 		}
 		d.outdateDestinations()

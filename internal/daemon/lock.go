@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/statefile"
 )
 
 const (
@@ -83,7 +84,7 @@ func acquireDir(dir string) (*lock, error) {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = trustFolder(dir, info)
+		err = statefile.TrustFolder(dir, info)
 	}
 	if err != nil {
 		f.Close()
@@ -220,7 +221,7 @@ func (l *lock) release(clean bool) error {
 	if l.file.Name() != l.dir {
 		same, lost := sameFile(l.file, l.file.Name())
 		if err = lost; err == nil && same {
-			err = removeFile(l.file.Name())
+			err = statefile.RemoveFile(l.file.Name())
 		}
 	}
 	if clean {
@@ -262,7 +263,7 @@ func inTheWay(path, wanted string, cause error) error {
 
 // folderError adds a remedy to the failure to make a file in a folder.
 func folderError(dir string, err error) error {
-	if hint := diskHint(dir, err); hint != "" {
+	if hint := statefile.DiskRemedy(dir, err); hint != "" {
 		return &api.Error{Code: api.CodeInternal, Message: err.Error(), Hint: hint, Cause: err}
 	}
 	return needsRoot(err)

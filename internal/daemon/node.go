@@ -5,6 +5,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/adaptation"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
@@ -15,14 +16,14 @@ import (
 type node struct {
 	id        uint32
 	res       identity.Resolved
-	requested limit.Owners          // set by commands
-	timed     [enforce.Owners]timed // set by commands for a time, and first: timed.go
-	ruled     ruled                 // set by rules
+	requested limit.Owners                  // set by commands
+	timed     [enforce.Owners]desired.Timed // set by commands for a time, and first: timed.go
+	ruled     desired.Rules                 // set by rules
 	// userUID is the user who owns the limit of enforce.OwnerUser.
 	userUID  uint32
 	userName string
 	since    time.Time
-	scope    *scope
+	scope    *desired.Scope
 	group    string // the group that the node was taken into, "" = none
 
 	to      *toward // the destination that a command names; nil for other nodes
@@ -76,7 +77,7 @@ func (n *node) spec() enforce.NodeSpec {
 }
 
 // empty reports whether no owner wants anything of the node or of a node under it, neither by a command nor by a rule.
-func (n *node) empty() bool { return !n.commanded() && n.ruled.empty() && n.holds == 0 }
+func (n *node) empty() bool { return !n.commanded() && n.ruled.Empty() && n.holds == 0 }
 
 // ifAny returns the node, or nil if no owner wants anything of it.
 func (n *node) ifAny() *node {
@@ -88,7 +89,7 @@ func (n *node) ifAny() *node {
 
 // own reports whether only the user wants something of the node, and the administrator nothing.
 func (n *node) own() bool {
-	return !n.asks(enforce.OwnerAdmin) && n.ruled.Owners[enforce.OwnerAdmin].empty()
+	return !n.asks(enforce.OwnerAdmin) && n.ruled.Owners[enforce.OwnerAdmin].Empty()
 }
 
 // holding returns the limits in force of each owner. A limit by a command comes first, and the owner's rules fill in

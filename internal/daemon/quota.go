@@ -37,13 +37,13 @@ func (d *Daemon) quota(by auth.Actor, isNew bool) error {
 
 // usersWish reports whether a user wants something of the node.
 func (n *node) usersWish() bool {
-	return n.asks(enforce.OwnerUser) || !n.ruled.Owners[enforce.OwnerUser].empty()
+	return n.asks(enforce.OwnerUser) || !n.ruled.Owners[enforce.OwnerUser].Empty()
 }
 
 // quotaOfRuled refuses a process's own node for rules beyond the quota. A user who starts many programs that match the
 // administrator's rules takes nothing from others. The caller holds d.mu.
 func (d *Daemon) quotaOfRuled(next *node) error {
-	if next.ruled.Owners[enforce.OwnerAdmin].empty() {
+	if next.ruled.Owners[enforce.OwnerAdmin].Empty() {
 		return d.quota(auth.Actor{UID: next.res.UID}, true)
 	}
 	if len(d.nodes) >= auth.MaxNodesOfUsers {
@@ -51,7 +51,7 @@ func (d *Daemon) quotaOfRuled(next *node) error {
 	}
 	who, ruled := d.countsAs(next.res.UID), 0
 	for _, n := range d.nodes {
-		if n.ruled.Shared == "" && n.ruled.Destined == 0 && !n.ruled.Owners[enforce.OwnerAdmin].empty() && d.countsAs(n.res.UID) == who {
+		if n.ruled.Shared == "" && n.ruled.Destined == 0 && !n.ruled.Owners[enforce.OwnerAdmin].Empty() && d.countsAs(n.res.UID) == who {
 			ruled++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 )
@@ -75,7 +76,7 @@ func (d *Daemon) drop(n *node) error {
 	if n.res.Kind == enforce.KindLink {
 		defer d.followReservations()
 	}
-	d.writeChange(n.lasting(), record{Gone: n.id})
+	d.writeChange(n.lasting(), desired.Change{Gone: n.id})
 	n.watch.Stop()
 	d.leaveScope(n)
 	return nil
@@ -104,7 +105,7 @@ func (d *Daemon) rebind(n *node, res identity.Resolved) error {
 	}
 	n.res = res
 	d.nodesMoved()
-	d.dirty = true
+	d.file.Outdate()
 	return d.apply(n)
 }
 
@@ -281,14 +282,7 @@ func (d *Daemon) look(tick bool) {
 		}
 		d.endGone()
 	}
-	path := d.statePath()
-	if tick && d.lost() {
-		d.log.Warn("somebody else has removed or changed the state; it is written anew", "file", path)
-		d.dirty = true
-	}
-	if now := time.Now(); d.dirty && (d.unwritten.of(path) == nil || d.unwritten.due(path, now)) {
-		_ = d.save() // a failure is noted, and tried again
-	}
+	d.file.SaveIfDue(tick)
 }
 
 // compare sets nodes again that the kernel lost, and lifts nodes that it kept too long.
@@ -301,7 +295,7 @@ func (d *Daemon) compare() {
 	inForce := make(map[uint32]enforce.NodeSpec, len(specs))
 	for _, spec := range specs {
 		inForce[spec.ID] = spec
-		if !d.used(spec.ID) && known(spec.Kind) {
+		if !d.used(spec.ID) && desired.KnowsKind(spec.Kind) {
 			d.log.Warn("a node that nobody asked for is lifted", "node", spec.ID)
 			if err := d.kernel.RemoveNode(spec.ID); err != nil {
 				d.complain(err)
@@ -324,15 +318,6 @@ func (d *Daemon) compare() {
 			n.drift = have
 		}
 	}
-}
-
-// known reports whether nodes of this kind are the daemon's.
-func known(k enforce.Kind) bool {
-	switch k {
-	case enforce.KindTree, enforce.KindCgroup, enforce.KindUser, enforce.KindLink, enforce.KindHost, enforce.KindDestination:
-		return true
-	}
-	return false
 }
 
 // once logs an error about a node, unless it is the same as the last one.

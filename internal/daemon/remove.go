@@ -6,6 +6,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
@@ -34,7 +35,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	if n == nil && resErr != nil {
 		return api.SetResponse{}, resErr
 	}
-	if n == nil || !n.commanded() && n.ruled.empty() {
+	if n == nil || !n.commanded() && n.ruled.Empty() {
 		if n = d.scopeOf(res); n == nil {
 			return api.SetResponse{}, &api.Error{
 				Code:    api.CodeNoLimit,
@@ -50,7 +51,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	if !n.commanded() { // every limit is from a rule
 		answer.Changed = false
 		for owner := range n.ruled.Owners {
-			answer.Warnings = append(answer.Warnings, n.ruled.warnings(enforce.Owner(owner))...)
+			answer.Warnings = append(answer.Warnings, ruleWarnings(n.ruled, enforce.Owner(owner))...)
 		}
 		answer.Node = d.show(by, n, d.lookAt(n, dryRun))
 		return answer, nil
@@ -58,7 +59,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	admin, user := n.asks(enforce.OwnerAdmin), n.asks(enforce.OwnerUser)
 	switch {
 	case by.Root():
-		next.requested, next.timed = limit.Owners{}, [enforce.Owners]timed{}
+		next.requested, next.timed = limit.Owners{}, [enforce.Owners]desired.Timed{}
 		if user {
 			answer.Warnings = append(answer.Warnings, fmt.Sprintf("the limit that %s had set was lifted too", n.userName))
 		}
@@ -69,7 +70,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		if err := d.others(by, n, s); err != nil {
 			return api.SetResponse{}, err
 		}
-		next.requested[enforce.OwnerUser], next.timed[enforce.OwnerUser] = limit.Limit{}, timed{}
+		next.requested[enforce.OwnerUser], next.timed[enforce.OwnerUser] = limit.Limit{}, desired.Timed{}
 		if admin {
 			answer.Warnings = append(answer.Warnings, "the limit that the administrator set stays")
 		}
@@ -90,12 +91,12 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		if g := before.requested[enforce.OwnerAdmin].Grant; g != next.requested[enforce.OwnerAdmin].Grant {
 			d.followGrant(uint32(before.res.Key), g.Link)
 		}
-		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.statePath(), true)...)
+		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.file.Path(), true)...)
 		d.tellSet(&before, next.ifAny(), identity.OwnerName(by.Owner(), by.UID))
 		d.log.Info("limit lifted", "subject", n.res.Subject.String(), "by", by.UID, "node", n.id)
 	}
 	for owner := range next.ruled.Owners {
-		answer.Warnings = append(answer.Warnings, next.ruled.warnings(enforce.Owner(owner))...)
+		answer.Warnings = append(answer.Warnings, ruleWarnings(next.ruled, enforce.Owner(owner))...)
 	}
 	if !next.empty() {
 		answer.Node = d.show(by, &next, d.lookAt(&next, dryRun))

@@ -60,7 +60,7 @@ func (d *Daemon) removeToward(ctx context.Context, by auth.Actor, s api.Subject,
 		answer.Warnings = append(answer.Warnings, "the limit that the administrator set stays")
 	}
 	if lifted {
-		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.statePath(), true)...)
+		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.file.Path(), true)...)
 	}
 	return answer, nil
 }

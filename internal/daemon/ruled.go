@@ -3,41 +3,13 @@ package daemon
 import (
 	"fmt"
 	"hash/fnv"
-	"slices"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
-	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/rules"
 )
-
-// ruled is the request of rules for a node, by the owner of the rules. The zero value requests nothing. It is never
-// changed in place, as copies share it.
-type ruled struct {
-	Owners [enforce.Owners]ruledWish `json:"owners"`
-	// Facts exists only for files of version 3, in which all owners had the same facts.
-	Facts *facts `json:"facts,omitempty"`
-	// Shared is the key of a rule that has one limit for all matching processes, "" for a process's own node. Outer is
-	// the tree around the node.
-	Shared string `json:"shared,omitempty"`
-	Outer  uint32 `json:"outer,omitempty"`
-	// Destined is the number of the rule for a destination whose node this is; 0 for other nodes.
-	Destined uint32 `json:"destined,omitempty"`
-}
-
-// ruledWish is the request of one owner's rules.
-type ruledWish struct {
-	Wish  limit.Limit                      `json:"wish"`
-	From  [enforce.Directions]rules.Origin `json:"from"` // origin of each rate
-	Rules []rules.Origin                   `json:"rules,omitempty"`
-	// To holds the rules for a destination that match the process. Their limits are on nodes of their own: see
-	// destined.go.
-	To []rules.Origin `json:"to,omitempty"`
-	// Facts holds the facts of the process when it matched the owner's rules. A program that another owner's rules
-	// match must not change the requests of this owner's rules.
-	Facts *facts `json:"facts,omitempty"`
-}
 
 // originShown returns the rule that a limit comes from for clients, nil if it comes from none.
 func originShown(o rules.Origin) *api.RuleOrigin {
@@ -47,40 +19,8 @@ func originShown(o rules.Origin) *api.RuleOrigin {
 	return &api.RuleOrigin{Name: o.Name, File: o.File, Line: o.Line}
 }
 
-func (r ruled) empty() bool {
-	for _, o := range r.Owners {
-		if !o.empty() {
-			return false
-		}
-	}
-	return true
-}
-
-func (w ruledWish) empty() bool { return len(w.Rules)+len(w.To) == 0 }
-
-// has reports whether the node has a limit by this rule.
-func (r ruled) has(key string) bool {
-	for _, o := range r.Owners {
-		is := func(from rules.Origin) bool { return from.Key == key }
-		if slices.ContainsFunc(o.Rules, is) || slices.ContainsFunc(o.To, is) {
-			return true
-		}
-	}
-	return false
-}
-
-func (r ruled) same(o ruled) bool {
-	for owner, a := range r.Owners {
-		b := o.Owners[owner]
-		if a.Wish != b.Wish || a.From != b.From || !slices.Equal(a.Rules, b.Rules) || !slices.Equal(a.To, b.To) {
-			return false
-		}
-	}
-	return true
-}
-
-// warnings say which rules stay when their owner lifts a limit by a command.
-func (r ruled) warnings(owner enforce.Owner) (list []string) {
+// ruleWarnings say which rules stay when their owner lifts a limit by a command.
+func ruleWarnings(r desired.Rules, owner enforce.Owner) (list []string) {
 	for _, from := range r.Owners[owner].Rules {
 		list = append(list, fmt.Sprintf("the limit of %s stays: change it there", from))
 	}
@@ -89,7 +29,7 @@ func (r ruled) warnings(owner enforce.Owner) (list []string) {
 
 // ruledWishOf combines rules: the lowest rate of each direction, the lowest weight and the highest guarantee hold. It
 // leaves out rules that request none of these.
-func ruledWishOf(list []*rules.Rule) (out ruledWish) {
+func ruledWishOf(list []*rules.Rule) (out desired.OwnerRules) {
 	for _, r := range list {
 		from, counts := r.Origin(), false
 		lower := func(dir enforce.Direction, to *uint64, rate *uint64) {
@@ -126,11 +66,11 @@ func ruledWishOf(list []*rules.Rule) (out ruledWish) {
 }
 
 // ruledWishWith adds the destination rules of a process, or of several processes if no facts are given.
-func ruledWishWith(f *facts, holding, destined []*rules.Rule) ruledWish {
+func ruledWishWith(f *desired.Facts, holding, destined []*rules.Rule) desired.OwnerRules {
 	out := ruledWishOf(holding)
 	for _, r := range destined {
 		from := r.Origin()
-		from.OwnName = f == nil && !r.HoldsIn("") || f != nil && !f.mayKnow(r)
+		from.OwnName = f == nil && !r.HoldsIn("") || f != nil && !f.MayKnow(r)
 		out.To = append(out.To, from)
 	}
 	return out
@@ -140,7 +80,7 @@ func ruledWishWith(f *facts, holding, destined []*rules.Rule) ruledWish {
 func wants(r *rules.Rule) bool { return r.Destined() || len(ruledWishOf([]*rules.Rule{r}).Rules) > 0 }
 
 // wishOf returns the request of one rule for a node.
-func wishOf(r *rules.Rule) ruledWish {
+func wishOf(r *rules.Rule) desired.OwnerRules {
 	if r.Destined() {
 		return ruledWishWith(nil, nil, []*rules.Rule{r})
 	}
@@ -158,47 +98,11 @@ func sharedSubject(r *rules.Rule, outer, uid uint32) identity.Resolved {
 	}
 }
 
-// facts holds the properties of one process that rules compare. They are kept with a node, since the process may end
-// before its children, or become another program.
-type facts struct {
-	Exe, Comm             string
-	User                  uint32
-	CommandLine           string
-	Group                 string
-	SystemGroup           string `json:",omitempty"` // the part of Group that no user has named; since version 11
-	ParentExe, ParentComm string
-	In                    rules.Container `json:",omitzero"`
-}
-
-var _ rules.Facts = facts{}
-
-// mayKnow reports whether the process's user may see the destination of a matching administrator's rule. The user may
-// not if the match comes from a name that the user may have chosen for that.
-func (f facts) mayKnow(r *rules.Rule) bool { return r.MayHoldFor(f.User) || r.HoldsIn(f.SystemGroup) }
-
-// Program implements rules.Facts.
-func (f facts) Program() rules.Program { return rules.Program{Path: f.Exe, Comm: f.Comm} }
-
-// Parent implements rules.Facts.
-func (f facts) Parent() rules.Program { return rules.Program{Path: f.ParentExe, Comm: f.ParentComm} }
-
-// UID implements rules.Facts.
-func (f facts) UID() uint32 { return f.User }
-
-// Command implements rules.Facts.
-func (f facts) Command() string { return f.CommandLine }
-
-// Cgroup implements rules.Facts.
-func (f facts) Cgroup() string { return f.Group }
-
-// Container implements rules.Facts.
-func (f facts) Container() rules.Container { return f.In }
-
 // running holds the facts of a running process. It reads the rarer ones only when a rule asks for them.
 type running struct {
 	resolver              *identity.Resolver
 	pid, parent           int
-	facts                 facts
+	facts                 desired.Facts
 	command, group, above bool // these facts are read
 	inside                bool // the container is known
 }
@@ -260,7 +164,7 @@ func (p *running) Container() rules.Container {
 }
 
 // all reads all facts.
-func (p *running) all() *facts {
+func (p *running) all() *desired.Facts {
 	p.Command()
 	p.Container()
 	p.Parent()

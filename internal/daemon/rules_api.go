@@ -9,6 +9,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/observe"
@@ -144,7 +145,7 @@ func (d *Daemon) TestRules(ctx context.Context, by auth.Actor, pid int) (api.Rul
 }
 
 // verdicts returns the result of each rule for a process with these facts. The caller holds d.rules.mu.
-func (d *Daemon) verdicts(by auth.Actor, f *facts) (list []api.RuleVerdict) {
+func (d *Daemon) verdicts(by auth.Actor, f *desired.Facts) (list []api.RuleVerdict) {
 	now := d.now()
 	standing := d.standing()
 	owners := [enforce.Owners]string{api.OwnerAdmin, identity.UserName(f.User)}
@@ -157,7 +158,7 @@ func (d *Daemon) verdicts(by auth.Actor, f *facts) (list []api.RuleVerdict) {
 		for _, r := range set.Rules() {
 			differs := r.Differs(f, now)
 			shown := d.renderRule(owners[owner], r, standing)
-			if enforce.Owner(owner) == enforce.OwnerAdmin && (differs != "" || !f.mayKnow(r)) {
+			if enforce.Owner(owner) == enforce.OwnerAdmin && (differs != "" || !f.MayKnow(r)) {
 				observe.HideConnections(by, r, &shown)
 			}
 			list = append(list, api.RuleVerdict{

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/rules"
@@ -118,7 +119,7 @@ func (d *Daemon) applyToAll(now time.Time) {
 		return
 	}
 	for _, n := range d.sorted() {
-		if !n.ruled.empty() && n.ruled.Destined == 0 && !looked[n] {
+		if !n.ruled.Empty() && n.ruled.Destined == 0 && !looked[n] {
 			d.reviewRuled(n, now)
 		}
 	}
@@ -139,7 +140,7 @@ func (d *Daemon) reviewRuled(n *node, now time.Time) {
 }
 
 // reviewOwner returns the present request of one owner's rules for a process's own node.
-func (d *Daemon) reviewOwner(n *node, owner int, now time.Time) ruledWish {
+func (d *Daemon) reviewOwner(n *node, owner int, now time.Time) desired.OwnerRules {
 	was := n.ruled.Owners[owner]
 	if was.Facts == nil {
 		return was
@@ -155,13 +156,13 @@ func (d *Daemon) reviewOwner(n *node, owner int, now time.Time) ruledWish {
 }
 
 // reviewShared returns the present request of the rule of a shared node.
-func (d *Daemon) reviewShared(n *node, now time.Time) ruled {
+func (d *Daemon) reviewShared(n *node, now time.Time) desired.Rules {
 	next := n.ruled
 	for owner, set := range d.rules.sets(n.res.UID) {
-		if set == nil || n.ruled.Owners[owner].empty() {
+		if set == nil || n.ruled.Owners[owner].Empty() {
 			continue
 		}
-		next.Owners[owner] = ruledWish{}
+		next.Owners[owner] = desired.OwnerRules{}
 		for _, r := range set.Rules() {
 			if r.Key() == n.ruled.Shared && r.Active(now) {
 				next.Owners[owner] = wishOf(r)
@@ -173,7 +174,7 @@ func (d *Daemon) reviewShared(n *node, now time.Time) ruled {
 
 // changeRuled brings the requests of rules for a node into force.
 func (d *Daemon) changeRuled(n, next *node) {
-	if n.ruled.same(next.ruled) {
+	if n.ruled.Same(next.ruled) {
 		return
 	}
 	before := *n
@@ -201,7 +202,7 @@ func (d *Daemon) ruleFailed(res identity.Resolved, err error) {
 // applyRules applies matching rules to a process. It returns the process's own node, if it has one then. If none of an
 // owner's rules matches, the former requests of that owner's rules stay: a user cannot leave the administrator's limit
 // by a rule of their own. The caller holds d.rules.mu.
-func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched, now time.Time) *node {
+func (d *Daemon) applyRules(res identity.Resolved, f *desired.Facts, m matched, now time.Time) *node {
 	if res.Kind != enforce.KindTree || res.Key == uint64(d.pid) {
 		return nil // the machine's first process stands for the host
 	}
@@ -231,14 +232,14 @@ func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched, now time
 			continue
 		}
 		around := func(r *rules.Rule) bool {
-			return slices.ContainsFunc(around, func(n *node) bool { return n.ruled.has(r.Key()) })
+			return slices.ContainsFunc(around, func(n *node) bool { return n.ruled.Has(r.Key()) })
 		}
 		keep := slices.DeleteFunc(slices.Clone(list.holding), func(r *rules.Rule) bool { return r.Share == rules.ShareAll || around(r) })
 		if set := d.rules.sets(res.UID)[owner]; set != nil {
 			next.ruled.Owners[owner] = ruledWishWith(f, keep, slices.DeleteFunc(slices.Clone(list.destined), around))
 			next.ruled.Owners[owner].Facts = f
 		}
-		if enforce.Owner(owner) == enforce.OwnerUser && !next.ruled.Owners[owner].empty() {
+		if enforce.Owner(owner) == enforce.OwnerUser && !next.ruled.Owners[owner].Empty() {
 			next.setUser(res.UID)
 		}
 	}
@@ -289,7 +290,7 @@ func (d *Daemon) treesAround(res identity.Resolved, own *node) []*node {
 func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner, r *rules.Rule) error {
 	outer := uint32(0)
 	for i, n := range d.treesAround(res, own) {
-		if n.ruled.has(r.Key()) {
+		if n.ruled.Has(r.Key()) {
 			return nil
 		}
 		if i == 0 {
@@ -312,7 +313,7 @@ func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner,
 			return err
 		}
 		next := node{res: sharedSubject(r, outer, uid), since: time.Now()}
-		next.ruled = ruled{Shared: r.Key(), Outer: outer}
+		next.ruled = desired.Rules{Shared: r.Key(), Outer: outer}
 		next.ruled.Owners[owner] = wishOf(r)
 		if owner == enforce.OwnerUser {
 			next.setUser(uid)
@@ -339,7 +340,7 @@ func (d *Daemon) outerGone(gone *node) {
 	for _, n := range d.nodes {
 		if n.ruled.Shared != "" && n.ruled.Outer == gone.id {
 			n.ruled.Outer = gone.ruled.Outer
-			d.dirty = true
+			d.file.Outdate()
 		}
 	}
 }

@@ -15,9 +15,11 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/rules"
+	"github.com/netnice/netnice/internal/statefile"
 )
 
 func TestRulesAtExecAndReload(t *testing.T) {
@@ -300,11 +302,11 @@ func TestContainerOfARuleIsKept(t *testing.T) {
 	list, err := rules.Parse("f", []byte("[[rule]]\ncontainer = 'web-*'\nup = '1MB/s'"), rules.Context{})
 	require.NoError(t, err)
 	set := rules.Compile(list)
-	f := facts{Exe: "/usr/bin/curl", Comm: "curl", In: rules.Container{Names: []string{"web-1"}, ID: strings.Repeat("a", 64)}}
+	f := desired.Facts{Exe: "/usr/bin/curl", Comm: "curl", In: rules.Container{Names: []string{"web-1"}, ID: strings.Repeat("a", 64)}}
 	text, err := json.Marshal(f)
 	require.NoError(t, err)
-	var again facts
-	require.NoError(t, strictly(text, &again))
+	var again desired.Facts
+	require.NoError(t, statefile.Strictly(text, &again))
 	require.Equal(t, f, again)
 	holding, _ := set.Match(again, time.Now())
 	require.Len(t, holding, 1)

@@ -17,20 +17,10 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 )
-
-// scope is a cgroup that was made for one process, so that its children stay limited whatever becomes of their parents.
-type scope struct {
-	PID     int    `json:"pid"`
-	StartNS uint64 `json:"start_boottime_ns"`
-	UID     uint32 `json:"uid"` // the user who requested it
-	// Made says that the cgroup is a folder of netnice's own. Otherwise it is a scope unit, which systemd removes
-	// itself.
-	Made   bool   `json:"made,omitempty"`
-	Origin string `json:"origin,omitempty"` // cgroup before, below the mount; Made only
-}
 
 const (
 	runPrefix = "run-"
@@ -39,7 +29,7 @@ const (
 )
 
 // enterScope moves a process into a cgroup of its own, and returns that cgroup.
-func (d *Daemon) enterScope(ctx context.Context, by auth.Actor, proc identity.Resolved) (identity.Resolved, *scope, error) {
+func (d *Daemon) enterScope(ctx context.Context, by auth.Actor, proc identity.Resolved) (identity.Resolved, *desired.Scope, error) {
 	ctx, cancel := context.WithTimeout(ctx, scopePatience)
 	defer cancel()
 	pid := int(proc.Key)
@@ -47,7 +37,7 @@ func (d *Daemon) enterScope(ctx context.Context, by auth.Actor, proc identity.Re
 	if err != nil {
 		return identity.Resolved{}, nil, err
 	}
-	sc := &scope{PID: pid, StartNS: proc.StartBoottimeNS, UID: by.UID}
+	sc := &desired.Scope{PID: pid, StartNS: proc.StartBoottimeNS, UID: by.UID}
 	var subject api.Subject
 	if systemd := d.resolver.Systemd(); systemd.Running() {
 		slice := identity.OuterSlice(origin)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
@@ -98,7 +99,7 @@ func (d *Daemon) setAny(ctx context.Context, by auth.Actor, req api.SetRequest) 
 			return api.SetResponse{}, kernelError(req.Subject, err)
 		}
 	}
-	var sc *scope
+	var sc *desired.Scope
 	if req.Scope {
 		var err error
 		if n, res, sc, err = d.scopeFor(ctx, by, req, n, res); err != nil {
@@ -128,7 +129,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 			*link = d.resolver.Canonical(api.Subject{Kind: api.KindLink, ID: *link}).ID
 		}
 	}
-	if want.Empty() && had.Empty() && was == (timed{}) {
+	if want.Empty() && had.Empty() && was == (desired.Timed{}) {
 		if !limit.LiftsOnly(req.Wish) {
 			return answer, &api.Error{
 				Code:    api.CodeBadRequest,
@@ -136,7 +137,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 				Hint:    "netnice set " + shell.Word(req.Subject.String()) + " --up 10MB/s",
 			}
 		}
-		answer.Warnings = append(answer.Warnings, next.ruled.warnings(owner)...)
+		answer.Warnings = append(answer.Warnings, ruleWarnings(next.ruled, owner)...)
 		if len(answer.Warnings) == 0 {
 			answer.Warnings = append(answer.Warnings, fmt.Sprintf("no limit of yours stands on %s", req.Subject))
 		}
@@ -194,13 +195,13 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		if want.Grant != had.Grant {
 			d.followGrant(uint32(next.res.Key), cmp.Or(had.Grant.Link, want.Grant.Link))
 		}
-		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.statePath(), next.empty())...)
+		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.file.Path(), next.empty())...)
 		d.tellSet(before, next.ifAny(), identity.OwnerName(by.Owner(), by.UID))
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
 			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight, "min", want.Min, "min_down", want.MinDown, "slice", time.Duration(want.Reserve.SliceNS), "period", time.Duration(want.Reserve.PeriodNS))
 	}
 	if want.Empty() {
-		answer.Warnings = append(answer.Warnings, next.ruled.warnings(owner)...)
+		answer.Warnings = append(answer.Warnings, ruleWarnings(next.ruled, owner)...)
 	}
 	if !next.empty() {
 		now := d.lookAt(&next, req.DryRun)
@@ -367,7 +368,7 @@ func (d *Daemon) scopeOf(res identity.Resolved) *node {
 
 // scopeFor finds or makes the scope that a request asks for. With DryRun the process stays where it is, and represents
 // its scope.
-func (d *Daemon) scopeFor(ctx context.Context, by auth.Actor, req api.SetRequest, n *node, res identity.Resolved) (*node, identity.Resolved, *scope, error) {
+func (d *Daemon) scopeFor(ctx context.Context, by auth.Actor, req api.SetRequest, n *node, res identity.Resolved) (*node, identity.Resolved, *desired.Scope, error) {
 	if res.Kind != enforce.KindTree {
 		return nil, res, nil, &api.Error{
 			Code:    api.CodeBadRequest,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
@@ -142,7 +143,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	}
 	had, was := *next.place(owner, req), next.timed[owner]
 	want := had.Merge(req.Wish)
-	if want.Empty() && had.Empty() && was == (timed{}) {
+	if want.Empty() && had.Empty() && was == (desired.Timed{}) {
 		if !limit.LiftsOnly(req.Wish) {
 			return answer, destination.Refused("%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", p.subject)
 		}
@@ -214,7 +215,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		if len(list) > 0 {
 			answer.LoadedPrefixes, answer.LoadNS = len(list), uint64(time.Since(began))
 		}
-		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.statePath(), next.empty())...)
+		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.file.Path(), next.empty())...)
 		if len(list) > 0 {
 			answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.listFile(next.listKey()), false)...)
 		}

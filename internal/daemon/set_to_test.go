@@ -168,9 +168,9 @@ func TestSetToComesBackAfterABoot(t *testing.T) {
 	_, err := h.set(root, "to:10.1.0.0/16@"+pidSubject(child), api.Wish{UpBytesPerSec: ptr(uint64(1)), Persist: ptr(true)})
 	requireCode(t, api.CodeBadRequest, err)
 	require.NoError(t, h.stop())
-	data, err := os.ReadFile(h.statePath())
+	data, err := os.ReadFile(h.file.Path())
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(h.statePath(), []byte(strings.Replace(string(data), h.boot, "another", 1)), 0o600))
+	require.NoError(t, os.WriteFile(h.file.Path(), []byte(strings.Replace(string(data), h.boot, "another", 1)), 0o600))
 	fake = new(enforcetest.Kernel)
 	opts.OpenKernel = fake.Open
 	h = start(t, fake, opts)

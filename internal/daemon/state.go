@@ -2,134 +2,43 @@ package daemon
 
 import (
 	"cmp"
-	"fmt"
-	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"time"
 
-	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
 )
 
-const (
-	stateName = "state.json"
-	// stateVersion is the newest form of the file that this daemon understands. Each added field means a new version.
-	stateVersion = 12
-	// summedVersion is the first version whose records have checksums.
-	summedVersion = 10
-	// metVersion is the first version that says which addresses no owner has named.
-	metVersion = 11
-)
-
-// state is the desired state in the form of the file. Version 1 of the file was this object. Since version 2 it is a
-// heading and then a record for each change, one line each. So a change costs the same whatever the number of limits.
-// save writes the file again without outdated records. Since version 10 each line begins with the checksum of all
-// records up to it. The heading says how many records there are, and is overwritten with each change. So a truncated
-// file is noticed, also one that ends between two records.
-type state struct {
-	Version int         `json:"version"`
-	BootID  string      `json:"boot_id"`
-	NextID  uint32      `json:"next_id"`
-	Nodes   []savedNode `json:"nodes"`
-
-	damage error // the damage of the file, nil = it was whole
-}
-
-// heading is the first line of the file.
-type heading struct {
-	Version int    `json:"version"`
-	BootID  string `json:"boot_id"`
-	NextID  uint32 `json:"next_id"`
-	// Nodes is the number of records that were written with the heading, and so before the file got its name. A file
-	// with fewer records was truncated.
-	Nodes int `json:"nodes"`
-	// Records is the number of all records. Synced is the number of those that have reached the disk: the daemon does
-	// not wait for the disk after a change of a process's limit. Both exist since version 10.
-	Records int `json:"records,omitempty"`
-	Synced  int `json:"synced,omitempty"`
-}
-
-// behind in place of the number of records says that not all of the desired state could be written.
-const behind = 999_999_999
-
-// line returns the heading as the file has it, with the same length whatever the numbers.
-func (h heading) line() []byte {
-	boot := strconv.Quote(h.BootID) // letters, digits and dashes
-	return fmt.Appendf(nil, "{\"version\":%d,\"boot_id\":%s,\"next_id\":%10d,\"nodes\":%10d,\"records\":%10d,\"synced\":%10d}\n",
-		h.Version, boot, h.NextID, h.Nodes, h.Records, h.Synced)
-}
-
-// record is one change: a node as it is now, or the id of a node that is gone.
-type record struct {
-	NextID uint32     `json:"next_id,omitempty"`
-	Node   *savedNode `json:"node,omitempty"`
-	Gone   uint32     `json:"gone,omitempty"`
-}
-
-// stateFile is the file as this daemon wrote it last.
-type stateFile struct {
-	info    fs.FileInfo // nil: not written yet, or not as it should be
-	size    int64
-	heading heading
-	sum     uint32 // the checksum of all records
-}
-
-// spare is the number of outdated records that may exist beside twice the number of valid ones.
-const spare = 256
-
-type savedNode struct {
-	ID      uint32       `json:"id"`
-	Subject api.Subject  `json:"subject"`
-	Kind    enforce.Kind `json:"kind"`
-	Key     uint64       `json:"key"`
-	StartNS uint64       `json:"start_boottime_ns,omitempty"`
-	UID     uint32       `json:"uid"`
-	Name    string       `json:"name"`
-	Dir     string       `json:"dir,omitempty"`
-	Admin   limit.Limit  `json:"admin"`
-	User    limit.Limit  `json:"user"`
-	UserUID uint32       `json:"user_uid,omitempty"`
-	Since   time.Time    `json:"since"`
-	Scope   *scope       `json:"scope,omitempty"`
-	Group   string       `json:"group,omitempty"`
-	Rules   *ruled       `json:"rules,omitempty"` // since version 3
-	To      *savedToward `json:"to,omitempty"`    // since version 8, like the next fields
-	// Timed holds the limits for a time; since version 12.
-	Timed *[enforce.Owners]timed `json:"timed,omitempty"`
-	// Marker says that destination limits are under the node.
-	Marker bool `json:"marker,omitempty"`
-}
-
-func (n *node) saved() savedNode {
-	s := savedNode{
+// wanted returns the node as the state file has it. The record shares its parts with the node: it is written before the
+// lock is released.
+func (n *node) wanted() desired.Record {
+	s := desired.Record{
 		ID: n.id, Subject: n.res.Subject, Kind: n.res.Kind, Key: n.res.Key, StartNS: n.res.StartBoottimeNS,
 		UID: n.res.UID, Name: n.res.Name, Dir: n.res.Dir,
 		Admin: n.requested[enforce.OwnerAdmin], User: n.requested[enforce.OwnerUser], UserUID: n.userUID,
 		Since: n.since, Scope: n.scope, Group: n.group,
 	}
-	if !n.ruled.empty() || n.ruled.Outer != 0 {
+	if !n.ruled.Empty() || n.ruled.Outer != 0 {
 		s.Rules = &n.ruled
 	}
 	if n.to != nil {
-		s.To = &savedToward{Names: n.to.names, Each: n.to.each, Met: n.to.met}
+		s.To = &desired.Destination{Names: n.to.names, Each: n.to.each, Met: n.to.met}
 		if n.to.scope != nil {
 			s.To.Scope = n.to.scope.id
 		}
 	}
 	s.Marker = n.holds > 0
-	if n.timed != [enforce.Owners]timed{} {
+	if n.timed != [enforce.Owners]desired.Timed{} {
 		s.Timed = &n.timed
 	}
 	return s
 }
 
-func (s savedNode) node() *node {
+// nodeOf returns the node of a record. The kernel may have it or not.
+func nodeOf(s desired.Record) *node {
 	n := &node{
 		id: s.ID,
 		res: identity.Resolved{
@@ -158,16 +67,32 @@ func (s savedNode) node() *node {
 		}
 		n.ruled.Facts = nil
 	}
-	if n.asks(enforce.OwnerUser) || !n.ruled.Owners[enforce.OwnerUser].empty() {
+	if n.asks(enforce.OwnerUser) || !n.ruled.Owners[enforce.OwnerUser].Empty() {
 		n.setUser(s.UserUID)
 	}
 	return n
 }
 
-// change returns the record of a node as it is now.
-func (n *node) change() record {
-	saved := n.saved()
-	return record{Node: &saved}
+// change returns the node's line in the journal.
+func (n *node) change() desired.Change {
+	r := n.wanted()
+	return desired.Change{Node: &r}
+}
+
+// content returns what the state file has to hold. The caller holds d.mu.
+func (d *Daemon) content() desired.Content {
+	return desired.Content{NextID: d.nextID, Count: len(d.nodes), Records: func(yield func(desired.Record) bool) {
+		for _, n := range d.sorted() {
+			if !yield(n.wanted()) {
+				return
+			}
+		}
+	}}
+}
+
+// writeChange writes a change that is in force in the kernel already. unwrittenWarnings reports a failure to write it.
+func (d *Daemon) writeChange(lasting bool, changes ...desired.Change) {
+	_ = d.file.Append(lasting, changes...)
 }
 
 // lasting reports whether the limit outlives this boot: a process does not.
@@ -177,8 +102,6 @@ func (n *node) lasting() bool {
 	}
 	return n.res.Kind != enforce.KindTree && n.res.Kind != enforce.KindDestination
 }
-
-func (d *Daemon) statePath() string { return filepath.Join(d.opts.StateDir, stateName) }
 
 // keepNode adds a node. The caller holds d.mu.
 func (d *Daemon) keepNode(n *node) {

@@ -23,77 +23,17 @@ import (
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/cpushare"
 	"github.com/netnice/netnice/internal/cpushare/cpusharetest"
+	"github.com/netnice/netnice/internal/desired"
+	"github.com/netnice/netnice/internal/desired/desiredtest"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/statefile"
 	"github.com/netnice/netnice/internal/units"
 )
 
 // These tests cover the files that a daemon finds at its start: written by an earlier daemon, and possibly changed by a
 // bad disk.
-
-// wholeState is a file with a node of each kind, and changes behind them.
-const wholeState = `{"version":9,"boot_id":"boot","next_id":21,"nodes":11}
-{"node":{"id":1,"subject":{"kind":"host"},"kind":8,"key":0,"uid":0,"name":"host","admin":{"up_bytes_per_sec":12500000},"user":{},"since":"2026-11-22T10:11:12.5+01:00"}}
-{"node":{"id":2,"subject":{"kind":"user","id":"4242"},"kind":5,"key":4242,"uid":4242,"name":"4242","admin":{"total_bytes_per_sec":2500000,"grant":{"link":"eth0","part_ppm":200000}},"user":{"up_bytes_per_sec":100000,"weight":50},"user_uid":4242,"since":"2026-11-22T10:11:12Z","marker":true}}
-{"node":{"id":3,"subject":{"kind":"link","id":"eth0"},"kind":7,"key":17299,"uid":0,"name":"eth0","admin":{"up_bytes_per_sec":4750000,"line":{"overhead_bytes":30,"least_bytes":64,"atm":true}},"user":{},"since":"2026-11-22T10:11:12Z"}}
-{"node":{"id":4,"subject":{"kind":"unit","id":"cron.service"},"kind":3,"key":0,"uid":0,"name":"cron.service","admin":{"down_bytes_per_sec":300000,"until_reboot":true},"user":{},"since":"2026-11-22T10:11:12Z"}}
-{"node":{"id":5,"subject":{"kind":"pid","id":"4711"},"kind":2,"key":4711,"start_boottime_ns":10000000000,"uid":4242,"name":"rsync","admin":{"reserve":{"link":"eth0","period_ns":10000000,"slice_ns":2000000,"extra":true,"until_unix_ns":1900000000000000000}},"user":{"up_bytes_per_sec":1000000,"burst_ns":20000000,"loopback":true},"user_uid":4242,"since":"2026-11-22T10:11:12Z","group":"night"}}
-{"node":{"id":6,"subject":{"kind":"group","id":"night"},"kind":2,"key":0,"start_boottime_ns":7340000000,"uid":0,"name":"night","admin":{"total_bytes_per_sec":500000,"input_meter_off":true},"user":{},"since":"2026-11-22T10:11:12Z"}}
-{"node":{"id":7,"subject":{"kind":"rule","id":"scp"},"kind":2,"key":0,"start_boottime_ns":9340000000,"uid":4242,"name":"all of scp","admin":{},"user":{},"since":"2026-11-22T10:11:12Z","rules":{"owners":[{"wish":{"up_bytes_per_sec":1000000,"min_bytes_per_sec":1000},"from":[{"name":"scp","file":"/etc/netnice/netnice.toml","line":3,"key":"k"},{},{}],"rules":[{"name":"scp","file":"/etc/netnice/netnice.toml","line":3,"key":"k"}],"facts":{"Exe":"/usr/bin/scp","Comm":"scp","User":4242,"CommandLine":"scp a b:","Group":"/user.slice","ParentExe":"/bin/bash","ParentComm":"bash"}},{"wish":{},"from":[{},{},{}]}],"shared":"k","outer":6}}}
-{"node":{"id":8,"subject":{"kind":"to","id":"example.com:443/tcp@user:4242"},"kind":6,"key":81723461239,"uid":4242,"name":"4242","admin":{"up_bytes_per_sec":1000000},"user":{},"since":"2026-11-22T10:11:12Z","to":{"scope":2,"names":{"example.com":["192.0.2.7","2001:db8::7"]}}}}
-{"node":{"id":9,"subject":{"kind":"cgroup","id":"/netnice/run-4711"},"kind":3,"key":5012,"uid":4242,"name":"rsync","dir":"/sys/fs/cgroup/netnice/run-4711","admin":{},"user":{"up_bytes_per_sec":9000},"user_uid":4242,"since":"2026-11-22T10:11:12Z","scope":{"pid":4711,"start_boottime_ns":10000000000,"uid":4242,"made":true,"origin":"/user.slice"}}}
-{"node":{"id":10,"subject":{"kind":"container","id":"web"},"kind":3,"key":0,"uid":0,"name":"web","admin":{"min_down_bytes_per_sec":4000},"user":{},"since":"2026-11-22T10:11:12Z"}}
-{"node":{"id":11,"subject":{"kind":"to","id":"203.0.113.0/24,!203.0.113.9/32:80-90/each"},"kind":6,"key":7,"uid":0,"name":"","admin":{"up_bytes_per_sec":9223372036854775807,"dscp_and_1":9},"user":{},"since":"2026-11-22T10:11:12Z","to":{}}}
-{"next_id":22,"node":{"id":1,"subject":{"kind":"host"},"kind":8,"key":0,"uid":0,"name":"host","admin":{"up_bytes_per_sec":25000000},"user":{},"since":"2026-11-22T10:11:12.5+01:00"}}
-{"next_id":22,"gone":4}
-`
-
-// spoilt maps nodes that no daemon writes to a part of the error for each.
-var spoilt = map[string]string{
-	`"kind":8,"subject":{"kind":"user","id":"4242"},"admin":{"up_bytes_per_sec":1}`:                                                           "is no subject of the kind",
-	`"kind":5,"subject":{"kind":"host"},"admin":{"up_bytes_per_sec":1}`:                                                                       "is no subject of the kind",
-	`"kind":2,"subject":{"kind":"cgroup","id":"/a"},"admin":{"up_bytes_per_sec":1}`:                                                           "is no subject of the kind",
-	`"kind":6,"subject":{"kind":"to","id":"any"},"admin":{"up_bytes_per_sec":1}`:                                                              "does not say which part",
-	`"kind":6,"subject":{"kind":"to","id":"300.0.0.1"},"to":{},"admin":{"up_bytes_per_sec":1}`:                                                "300.0.0.1",
-	`"kind":2,"subject":{"kind":"pid","id":"7"},"key":7,"dir":"/etc","admin":{"up_bytes_per_sec":1}`:                                          "has no folder",
-	`"kind":1,"subject":{"kind":"pid","id":"7"},"admin":{"up_bytes_per_sec":1}`:                                                               "the kind 1 is unknown",
-	`"kind":8,"subject":{"kind":"host"},"admin":{"loopback":true}`:                                                                            "nobody wants anything",
-	`"kind":8,"subject":{"kind":"host"},"rules":{"owners":[]}`:                                                                                "nobody wants anything",
-	`"kind":8,"subject":{"kind":"host"},"admin":{"up_bytes_per_sec":1,"weight":10001}`:                                                        "weight 10001",
-	`"kind":8,"subject":{"kind":"host"},"admin":{"up_bytes_per_sec":1,"burst_ns":60000000001}`:                                                "burst",
-	`"kind":8,"subject":{"kind":"host"},"admin":{"dscp_and_1":65}`:                                                                            "DSCP 64",
-	`"kind":7,"subject":{"kind":"link","id":"eth0"},"admin":{"up_bytes_per_sec":1,"line":{"least_bytes":1501}}`:                               "1501 bytes",
-	`"kind":5,"subject":{"kind":"user","id":"1"},"admin":{"reserve":{"link":"eth0","period_ns":0,"slice_ns":5}}`:                              "slice of 5 ns in each 0 ns",
-	`"kind":5,"subject":{"kind":"user","id":"1"},"admin":{"reserve":{"link":"eth0","period_ns":1000000,"slice_ns":1000001}}`:                  "slice of 1000001 ns",
-	`"kind":5,"subject":{"kind":"user","id":"1"},"admin":{"grant":{"link":"eth0","part_ppm":1000001}}`:                                        "grant of 1000001",
-	`"kind":5,"subject":{"kind":"user","id":"1"},"rules":{"owners":[{"wish":{"weight":4294967295},"from":[{},{},{}],"rules":[{"key":"k"}]}]}`: "weight 4294967295",
-}
-
-func spoiltState(node string) []byte {
-	return []byte(`{"version":9,"boot_id":"boot","next_id":5,"nodes":1}` + "\n" + `{"node":{"id":1,` + node + "}}\n")
-}
-
-func TestStateOutOfRange(t *testing.T) {
-	for node, says := range spoilt {
-		s, err := readState(spoiltState(node), "boot")
-		require.NoError(t, err)
-		require.ErrorContains(t, s.damage, says, node)
-		require.Empty(t, s.Nodes)
-		// The same holds for a file with checksums.
-		var saved savedNode
-		require.NoError(t, json.Unmarshal([]byte(`{"id":1,`+node+`}`), &saved))
-		s, err = readState(textOf(t, []savedNode{saved}), "boot")
-		require.NoError(t, err)
-		require.ErrorContains(t, s.damage, says, node)
-		require.Empty(t, s.Nodes)
-	}
-	s := whole(t, []byte(wholeState))
-	require.Len(t, s.Nodes, 10)
-	require.Equal(t, s.Nodes, whole(t, textOf(t, s.Nodes)).Nodes)
-	s = whole(t, spoiltState(`"kind":8,"subject":{"kind":"host"},"admin":{"up_bytes_per_sec":18446744073709551615}`))
-	require.Equal(t, units.MaxRate, s.Nodes[0].Admin.Up, "a release before had no bound")
-}
 
 func TestRateOutOfRange(t *testing.T) {
 	fake := &enforcetest.Kernel{}
@@ -101,18 +41,6 @@ func TestRateOutOfRange(t *testing.T) {
 	_, err := h.set(root, "host", up(units.MaxRate+1))
 	requireCode(t, api.CodeBadRequest, err)
 	h.mustSet(root, "host", up(units.MaxRate))
-}
-
-// textOf returns a file of these nodes, as this daemon writes it.
-func textOf(t testing.TB, nodes []savedNode) []byte {
-	t.Helper()
-	file := stateFile{heading: heading{Version: stateVersion, BootID: "boot", NextID: 22, Nodes: len(nodes), Records: len(nodes), Synced: len(nodes)}}
-	var text bytes.Buffer
-	text.Write(file.heading.line())
-	for i := range nodes {
-		require.NoError(t, file.addRecord(&text, record{Node: &nodes[i]}))
-	}
-	return text.Bytes()
 }
 
 // forgetDamaged removes the damaged files that daemons have kept aside: they keep a hundred at most in one second.
@@ -179,24 +107,24 @@ func sane(t *testing.T, w limit.Limit) {
 // Any file is either a newer netnice's, or has limits that a command could have set, up to its damage. Each limit is on
 // a subject of its node's kind. A daemon adopts these limits, and writes a file that the next daemon can read.
 func FuzzState(f *testing.F) {
-	lines := strings.SplitAfter(wholeState, "\n")
-	f.Add([]byte(wholeState))
+	lines := strings.SplitAfter(desiredtest.Whole, "\n")
+	f.Add([]byte(desiredtest.Whole))
 	f.Add([]byte(strings.Join(lines[:5], "")))
-	f.Add([]byte(wholeState + `{"next_id":7,"gone":`))
+	f.Add([]byte(desiredtest.Whole + `{"next_id":7,"gone":`))
 	for _, line := range lines[1:12] {
 		f.Add([]byte(`{"version":9,"boot_id":"boot","next_id":5,"nodes":1}` + "\n" + line))
 	}
-	for _, node := range slices.Sorted(maps.Keys(spoilt)) {
-		f.Add(spoiltState(node))
+	for _, node := range slices.Sorted(maps.Keys(desiredtest.Spoilt)) {
+		f.Add(desiredtest.SpoiltText(node))
 	}
 	for _, version := range []string{"1", "2", "7", "0", "-1"} {
-		f.Add([]byte(strings.Replace(wholeState, `"version":9`, `"version":`+version, 1)))
+		f.Add([]byte(strings.Replace(desiredtest.Whole, `"version":9`, `"version":`+version, 1)))
 	}
 	f.Add([]byte(`{"version":1,"boot_id":"x","next_id":4,"nodes":[{"id":3,"subject":{"kind":"user","id":"4242"},"kind":5,"key":4242,"uid":4242,"name":"4242","admin":{"up_bytes_per_sec":5},"user":{},"since":"2026-01-01T00:00:00Z"}]}`))
 	f.Add([]byte(`{"version":99}`))
-	former, err := readState([]byte(wholeState), "boot")
+	former, err := desired.Parse([]byte(desiredtest.Whole), "boot")
 	require.NoError(f, err)
-	summed := textOf(f, former.Nodes)
+	summed := desiredtest.Text(f, "boot", 22, former.Nodes...)
 	f.Add(summed)
 	f.Add(summed[:len(summed)-5])
 	f.Add(bytes.Replace(summed, []byte(`"up_bytes_per_sec":25000000`), []byte(`"up_bytes_per_sec":35000000`), 1))
@@ -209,7 +137,7 @@ func FuzzState(f *testing.F) {
 		api.KindTo: {enforce.KindDestination},
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := readState(data, "boot")
+		s, err := desired.Parse(data, "boot")
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 			return
@@ -223,12 +151,15 @@ func FuzzState(f *testing.F) {
 					sane(t, o.Wish)
 				}
 			}
-			n.node().spec()
+			nodeOf(n).spec()
 		}
-		text := textOf(t, s.Nodes)
-		require.Equal(t, string(text), string(textOf(t, whole(t, text).Nodes)))
+		text := desiredtest.Text(t, "boot", 22, s.Nodes...)
+		again, err := desired.Parse(text, "boot")
+		require.NoError(t, err)
+		require.NoError(t, again.Damage)
+		require.Equal(t, string(text), string(desiredtest.Text(t, "boot", 22, again.Nodes...)))
 
-		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, stateName), data, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, desired.FileName), data, 0o600))
 		d, fake := openOnce(t, opts)
 		specs, err := fake.Nodes()
 		require.NoError(t, err)
@@ -244,14 +175,14 @@ func FuzzState(f *testing.F) {
 				}
 			}
 		}
-		written, err := loadState(opts.StateDir, "boot")
+		written, err := desired.Load(opts.StateDir, "boot")
 		require.NoError(t, err, "the next daemon does not start")
-		require.NoError(t, written.damage)
-		require.Equal(t, s.damage != nil, len(Damaged(opts.StateDir)) == 1, "a damaged file is kept")
+		require.NoError(t, written.Damage)
+		require.Equal(t, s.Damage != nil, len(Damaged(opts.StateDir)) == 1, "a damaged file is kept")
 		require.Len(t, written.Nodes, len(d.nodes))
 		for _, n := range written.Nodes {
 			require.NotNil(t, d.nodes[n.ID])
-			want, err := json.Marshal(d.nodes[n.ID].saved())
+			want, err := json.Marshal(d.nodes[n.ID].wanted())
 			require.NoError(t, err)
 			got, err := json.Marshal(n)
 			require.NoError(t, err)
@@ -261,9 +192,9 @@ func FuzzState(f *testing.F) {
 }
 
 // requireWhole checks that the next daemon can start with such a file, or without one.
-func requireWhole(t *testing.T, path string, newest int, content besideContent) {
+func requireWhole(t *testing.T, path string, newest int, content statefile.Content) {
 	t.Helper()
-	damage, err := readObject(path, newest, content)
+	damage, err := statefile.ReadObject(path, newest, content)
 	if !errors.Is(err, fs.ErrNotExist) {
 		require.NoError(t, err)
 	}
@@ -285,7 +216,7 @@ func FuzzPowerState(f *testing.F) {
 	opts := startFuzz(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var s cpushare.Saved
-		damage, err := parseObject(data, cpushare.StateVersion, &s)
+		damage, err := statefile.ParseObject(data, cpushare.StateVersion, &s)
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 			return
@@ -317,12 +248,12 @@ func FuzzAdaptState(f *testing.F) {
 	opts := startFuzz(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var s adaptation.Saved
-		damage, err := parseObject(data, adaptation.StateVersion, &s)
+		damage, err := statefile.ParseObject(data, adaptation.StateVersion, &s)
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 			return
 		}
-		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, stateName), []byte(limits), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, desired.FileName), []byte(limits), 0o600))
 		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, adaptation.FileName), data, 0o600))
 		d, _ := openOnce(t, opts)
 		requireWhole(t, d.adaptationPath(), adaptation.StateVersion, &adaptation.Saved{})

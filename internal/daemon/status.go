@@ -16,7 +16,7 @@ func (d *Daemon) Status(context.Context) (api.Status, error) {
 	if err != nil {
 		return api.Status{}, fmt.Errorf("read the kernel side's counters: %w", err)
 	}
-	_, counters[notWritten] = d.unwritten.all()
+	counters[notWritten] = d.files.Failures()
 	unknown, err := d.observe.Unknown()
 	if err != nil {
 		return api.Status{}, err

@@ -38,13 +38,13 @@ func (d *Daemon) systemPath() string { return filepath.Join(d.opts.StateDir, sys
 // saveSystem writes the file, or removes it while nothing is set. A failure is noted, and the daemon tries again. The
 // caller holds d.mu.
 func (d *Daemon) saveSystem() {
-	d.saveBeside(d.systemPath(), d.system == machineWide{}, systemState{Version: systemVersion, machineWide: d.system})
+	d.files.SaveObject(d.systemPath(), d.system == machineWide{}, systemState{Version: systemVersion, machineWide: d.system})
 }
 
 // takeOverSystem takes over these settings from the file. It runs before limits are adopted.
 func (d *Daemon) takeOverSystem() error {
 	var s systemState
-	if found, err := d.readBeside(d.systemPath(), systemVersion, &s); !found {
+	if found, err := d.files.LoadObject(d.systemPath(), systemVersion, &s); !found {
 		return err
 	}
 	d.system = s.machineWide

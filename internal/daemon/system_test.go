@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/statefile"
 )
 
 func total(rate uint64) api.Wish { return api.Wish{TotalBytesPerSec: &rate} }
@@ -156,7 +157,7 @@ func TestInputMeterOutlivesTheDaemon(t *testing.T) {
 	id := h.mustSet(root, "host", total(5e6)).ID
 	h.meter(false)
 	require.NoError(t, h.stop())
-	require.NoError(t, os.Remove(h.statePath())) // then all limits in force count as the administrator's
+	require.NoError(t, os.Remove(h.file.Path())) // then all limits in force count as the administrator's
 	h = start(t, fake, h.opts)
 	require.False(t, h.metered(id))
 	require.True(t, h.statusMeterOff())
@@ -196,7 +197,7 @@ func TestInputMeterReadsNoOtherFile(t *testing.T) {
 	status, err := h.Status(context.Background())
 	require.NoError(t, err)
 	require.Len(t, status.Problems, 1)
-	require.Contains(t, status.Problems[0].Message, systemName+damagedSuffix)
+	require.Contains(t, status.Problems[0].Message, systemName+statefile.DamagedSuffix)
 	require.Contains(t, status.Problems[0].Message, "for the whole machine")
 	require.NoFileExists(t, path)
 }

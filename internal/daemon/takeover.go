@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
@@ -19,28 +20,28 @@ import (
 // Limits that are only in force become the administrator's. Limits that are only in the file are set again if their
 // subject is still the same one; after a boot no process is the same. damaged.go says how far a damaged file is
 // trusted.
-func (d *Daemon) takeOver(ctx context.Context, saved *state) error {
+func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 	inForce, err := d.kernel.Nodes()
 	if err != nil {
 		return fmt.Errorf("read the limits in force: %w", err)
 	}
 	slices.SortFunc(inForce, func(a, b enforce.NodeSpec) int { return int(a.ID) - int(b.ID) })
 	if saved == nil {
-		saved = &state{}
+		saved = &desired.State{}
 	}
 	d.nextID = max(saved.NextID, 1)
 	sameBoot := saved.BootID == d.boot
-	doubtful := saved.damage != nil && sameBoot // the limits in force are newer
+	doubtful := saved.Damage != nil && sameBoot // the limits in force are newer
 
 	var lost []*node
 	older := make(map[uint32]uint32) // the file's number of a limit with another value in force, by the id in force
 	byID := make(map[uint32]*node)
 	for _, s := range saved.Nodes {
-		n := s.node()
+		n := nodeOf(s)
 		byID[s.ID] = n
 		if !sameBoot {
 			for owner := range n.timed {
-				n.timed[owner].afterReboot()
+				n.timed[owner].MoveToThisBoot()
 			}
 		}
 		if !sameBoot && n.forgetBoot() && n.empty() && !n.marker {
@@ -61,7 +62,7 @@ func (d *Daemon) takeOver(ctx context.Context, saved *state) error {
 				continue
 			}
 			if !n.isEach() { // only the record has its destination, and the limit in force its rate
-				n.requested, n.timed = d.requestedOf(inForce[i]), [enforce.Owners]timed{}
+				n.requested, n.timed = d.requestedOf(inForce[i]), [enforce.Owners]desired.Timed{}
 				n.takeLapses(inForce[i])
 			}
 		}
@@ -74,8 +75,8 @@ func (d *Daemon) takeOver(ctx context.Context, saved *state) error {
 			d.stock[spec.ID] = spec
 			continue
 		}
-		if saved.damage != nil && spec.Kind == enforce.KindDestination {
-			d.damaged.destinations++
+		if saved.Damage != nil && spec.Kind == enforce.KindDestination {
+			d.endedDestinations++
 			d.log.Error("of a limit on a part of the traffic the damaged file does not say what it is for: it ends, unless a rule makes it anew", "node", spec.ID)
 		}
 		if n := d.stranger(ctx, spec); n != nil {
@@ -110,7 +111,7 @@ func (d *Daemon) takeOver(ctx context.Context, saved *state) error {
 		d.adopted, d.setAgain = adopted, len(d.nodes)-adopted
 		d.log.Info("limits taken up again", "adopted", adopted, "set_again", len(d.nodes)-adopted)
 	}
-	_ = d.save() // save notes a failure; the limits in force are maintained all the same
+	_ = d.file.Save() // Save notes a failure; the limits in force are maintained all the same
 	return nil
 }
 
@@ -198,7 +199,7 @@ func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
 	return n
 }
 
-func (d *Daemon) strangerCgroup(id uint64) (identity.Resolved, *scope) {
+func (d *Daemon) strangerCgroup(id uint64) (identity.Resolved, *desired.Scope) {
 	res := identity.Resolved{
 		Subject: api.Subject{Kind: api.KindCgroup, ID: fmt.Sprintf("/(removed, id %d)", id)},
 		Name:    "(removed)",
@@ -214,7 +215,7 @@ func (d *Daemon) strangerCgroup(id uint64) (identity.Resolved, *scope) {
 	res.Subject.ID, res.Name, res.Dir = strings.TrimPrefix(dir, root), filepath.Base(dir), dir
 	if filepath.Dir(dir) == filepath.Join(root, d.opts.ScopeFolder) {
 		if pid, err := strconv.Atoi(strings.TrimPrefix(res.Name, runPrefix)); err == nil {
-			return res, &scope{PID: pid, Made: true, Origin: "/"}
+			return res, &desired.Scope{PID: pid, Made: true, Origin: "/"}
 		}
 	}
 	return res, nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
@@ -18,31 +19,6 @@ import (
 
 // minForNS is the shortest time of a limit.
 const minForNS = uint64(time.Second)
-
-// timed is one owner's limit for a time. The zero value is none.
-type timed struct {
-	Limit limit.Limit `json:"limit"`
-	// EndBoottimeNS is the end on CLOCK_BOOTTIME of the boot in which it was set. EndUnixNS finds it in a later boot.
-	EndBoottimeNS uint64 `json:"end_boottime_ns"`
-	EndUnixNS     int64  `json:"end_unix_ns"`
-	// SpanNS is the time that was asked for. It bounds what is left where the wall clock was wrong.
-	SpanNS uint64 `json:"span_ns"`
-}
-
-// endsIn sets the end.
-func (t *timed) endsIn(left time.Duration) {
-	t.EndBoottimeNS, t.EndUnixNS = identity.BootTimeNS()+uint64(left), time.Now().Add(left).UnixNano()
-}
-
-// isOver reports whether the limit has ended.
-func (t *timed) isOver(bootNS uint64) bool { return *t != timed{} && bootNS >= t.EndBoottimeNS }
-
-// afterReboot finds the end in this boot.
-func (t *timed) afterReboot() {
-	if *t != (timed{}) {
-		t.endsIn(min(max(time.Until(time.Unix(0, t.EndUnixNS)), 1), time.Duration(t.SpanNS)))
-	}
-}
 
 // checkFor refuses a limit for a time that cannot end by itself.
 func checkFor(req api.SetRequest) error {
@@ -86,17 +62,17 @@ func (n *node) timeFrom(owner enforce.Owner, req api.SetRequest) {
 	t := &n.timed[owner]
 	if req.ForNS != 0 {
 		t.SpanNS = req.ForNS
-		t.endsIn(time.Duration(req.ForNS))
+		t.EndIn(time.Duration(req.ForNS))
 		return
 	}
 	if t.Limit = t.Limit.Without(req.Wish); t.Limit.Empty() {
-		*t = timed{}
+		*t = desired.Timed{}
 	}
 }
 
 // asks reports whether commands of an owner ask for something.
 func (n *node) asks(owner enforce.Owner) bool {
-	return !n.requested[owner].Empty() || n.timed[owner] != timed{}
+	return !n.requested[owner].Empty() || n.timed[owner] != desired.Timed{}
 }
 
 // commanded reports whether commands ask for something.
@@ -104,7 +80,7 @@ func (n *node) commanded() bool { return n.asks(enforce.OwnerAdmin) || n.asks(en
 
 // lapses adds to the ceilings of the moment what they become when limits for a time end.
 func (n *node) lapses(ceilings *[enforce.Owners][enforce.Directions]enforce.Ceiling) {
-	if n.timed == [enforce.Owners]timed{} {
+	if n.timed == [enforce.Owners]desired.Timed{} {
 		return
 	}
 	for owner := range n.timed {
@@ -134,7 +110,7 @@ func (n *node) takeLapses(spec enforce.NodeSpec) {
 				}
 			}
 			n.timed[owner].SpanNS = max(c.Lapse.BoottimeNS, identity.BootTimeNS()) - identity.BootTimeNS()
-			n.timed[owner].endsIn(time.Duration(n.timed[owner].SpanNS))
+			n.timed[owner].EndIn(time.Duration(n.timed[owner].SpanNS))
 			n.timed[owner].EndBoottimeNS = c.Lapse.BoottimeNS
 		}
 	}
@@ -146,8 +122,8 @@ func (d *Daemon) endTimed() {
 	for _, n := range d.nodes {
 		next := *n
 		for owner := range n.timed {
-			if n.timed[owner].isOver(now) {
-				next.timed[owner] = timed{}
+			if n.timed[owner].IsOver(now) {
+				next.timed[owner] = desired.Timed{}
 			}
 		}
 		if next.timed == n.timed {

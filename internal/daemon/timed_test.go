@@ -91,7 +91,7 @@ func TestLimitForATimeOverARestart(t *testing.T) {
 	require.NoError(t, h.stop())
 
 	// Without a file, the kernel side still knows the end.
-	require.NoError(t, os.Remove(h.statePath()))
+	require.NoError(t, os.Remove(h.file.Path()))
 	h = start(t, fake, opts)
 	time.Sleep(5 * opts.Tick)
 	after, there = fake.Spec(id)
@@ -102,9 +102,9 @@ func TestLimitForATimeOverARestart(t *testing.T) {
 	// After a reboot the kernel side has nothing, and the boot time begins anew.
 	rebooted := &enforcetest.Kernel{}
 	opts.OpenKernel = rebooted.Open
-	data, err := os.ReadFile(h.statePath())
+	data, err := os.ReadFile(h.file.Path())
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(h.statePath(), []byte(strings.Replace(string(data), h.boot, "another", 1)), 0o600))
+	require.NoError(t, os.WriteFile(h.file.Path(), []byte(strings.Replace(string(data), h.boot, "another", 1)), 0o600))
 	h = start(t, rebooted, opts)
 	specs, err := rebooted.Nodes()
 	require.NoError(t, err)

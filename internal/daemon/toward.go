@@ -32,15 +32,6 @@ type toward struct {
 	usedAt time.Time // the last time at which the volume had changed
 }
 
-// savedToward is a toward in the form of the state file. The node's subject names the destination.
-type savedToward struct {
-	Scope uint32 `json:"scope,omitempty"` // the node that it is under
-	// Names holds the last addresses of the names.
-	Names map[string][]netip.Addr `json:"names,omitempty"`
-	Each  uint32                  `json:"each,omitempty"` // since version 9
-	Met   bool                    `json:"met,omitempty"`  // since version 11
-}
-
 // owner returns the owner of a node that has only one owner.
 func (n *node) owner() enforce.Owner {
 	if n.own() {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -105,7 +104,7 @@ func TestDiskThatCannotBeWritten(t *testing.T) {
 			if c.locked {
 				e := requireFault(t, api.CodeInternal, err)
 				require.Contains(t, e.Message, "all limits are lifted")
-				require.Contains(t, e.Hint, "sudo rm "+h.statePath())
+				require.Contains(t, e.Hint, "sudo rm "+h.file.Path())
 			} else {
 				require.NoError(t, err)
 			}
@@ -144,30 +143,4 @@ func TestKilledOnFullDisk(t *testing.T) {
 	require.NoError(t, h.stop())
 	start(t, fake, opts)
 	require.Equal(t, now, inForce(t, fake))
-}
-
-func TestUnwrittenIsTriedAgain(t *testing.T) {
-	var u unwritten
-	now := time.Unix(0, 0)
-	require.True(t, u.worth("a", now))
-	require.False(t, u.due("a", now))
-	require.True(t, u.note("a", unix.ENOSPC, now))
-	require.False(t, u.note("b", nil, now))
-	require.False(t, u.worth("a", now.Add(writeAgainFirst-1)))
-	require.True(t, u.worth("b", now))
-	for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-		wait *= time.Second
-		require.False(t, u.due("a", now.Add(wait-1)))
-		now = now.Add(wait)
-		require.True(t, u.due("a", now))
-		require.False(t, u.note("a", unix.ENOSPC, now), "it is no news")
-	}
-	require.True(t, u.worth("a", now.Add(writeAgainFirst)))
-	require.True(t, u.note("a", unix.EROFS, now), "that is")
-	files, failures := u.all()
-	require.Len(t, files, 1)
-	require.EqualValues(t, 10, failures)
-	require.Equal(t, time.Unix(0, 0), files["a"].since)
-	require.True(t, u.note("a", nil, now))
-	require.NoError(t, u.of("a"))
 }

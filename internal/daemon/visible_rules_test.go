@@ -9,6 +9,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
@@ -99,7 +100,7 @@ func TestDestinationsOfRulesOnProcesses(t *testing.T) {
 func TestDestinationsOfRulesByOwnNames(t *testing.T) {
 	c := newClerk(t, new(enforcetest.Kernel), "[[rule]]\nname = 'r'\nunit = 'x.service'\nto = '203.0.113.0/24'\nup = '1MB/s'\n", nil)
 	const manager = "/user.slice/user-41001.slice/user@41001.service"
-	for _, f := range []*facts{
+	for _, f := range []*desired.Facts{
 		{Exe: "/bin/a", Comm: "a", User: bobs.UID, Group: manager + "/x.service", SystemGroup: manager},
 		{Exe: "/bin/a", Comm: "a", User: bobs.UID, Group: "/system.slice/x.service", SystemGroup: "/system.slice/x.service"},
 	} {

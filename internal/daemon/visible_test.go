@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
+	"github.com/netnice/netnice/internal/desired/desiredtest"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
@@ -70,7 +73,7 @@ func TestDestinationIsFor(t *testing.T) {
 	tree := &node{id: 2, res: identity.Resolved{Kind: enforce.KindTree, Key: 9477, UID: bobs.UID}}
 	roots := &node{id: 3, res: identity.Resolved{Kind: enforce.KindTree, Key: 1234}}
 	unit := &node{id: 4, res: identity.Resolved{Kind: enforce.KindCgroup}}
-	own := &node{id: 5, res: identity.Resolved{Kind: enforce.KindCgroup}, scope: &scope{UID: bobs.UID}}
+	own := &node{id: 5, res: identity.Resolved{Kind: enforce.KindCgroup}, scope: &desired.Scope{UID: bobs.UID}}
 	limited := func(scope *node, change ...func(*node)) *node {
 		n := &node{res: identity.Resolved{Subject: api.Subject{Kind: api.KindTo, ID: "203.0.113.7"}, Kind: enforce.KindDestination}, to: &toward{scope: scope}}
 		n.requested[enforce.OwnerAdmin].Up = 1
@@ -97,7 +100,7 @@ func TestDestinationIsFor(t *testing.T) {
 		return n
 	}
 	ruleOfBob := func(n *node) {
-		n.ruled.Owners = [enforce.Owners]ruledWish{enforce.OwnerUser: {Rules: []rules.Origin{{Key: "k"}}}}
+		n.ruled.Owners = [enforce.Owners]desired.OwnerRules{enforce.OwnerUser: {Rules: []rules.Origin{{Key: "k"}}}}
 		n.userUID = bobs.UID
 	}
 	for name, c := range map[string]struct {
@@ -328,16 +331,13 @@ func TestDestinationsOfAnAreaWhoseFileIsDamaged(t *testing.T) {
 	// An earlier release did not write this with the limit.
 	h.mustSet(root, "to:198.51.100.0/24", up(1e6))
 	again()
-	s, err := loadState(h.opts.StateDir, h.boot)
+	s, err := desired.Load(h.opts.StateDir, h.boot)
 	require.NoError(t, err)
-	file := stateFile{heading: heading{Version: metVersion - 1, BootID: h.boot, NextID: s.NextID, Nodes: len(s.Nodes), Records: len(s.Nodes), Synced: len(s.Nodes)}}
-	var text bytes.Buffer
-	text.Write(file.heading.line())
 	for i := range s.Nodes {
 		s.Nodes[i].To.Met = false
-		require.NoError(t, file.addRecord(&text, record{Node: &s.Nodes[i]}))
 	}
-	require.NoError(t, os.WriteFile(h.statePath(), text.Bytes(), 0o600))
+	text := bytes.Replace(desiredtest.Text(t, h.boot, s.NextID, s.Nodes...), fmt.Appendf(nil, `"version":%d`, desired.Version), fmt.Appendf(nil, `"version":%d`, desired.MetVersion-1), 1)
+	require.NoError(t, os.WriteFile(h.file.Path(), text, 0o600))
 	damage()
 	for range 2 {
 		h = start(t, fake, h.opts)
@@ -345,8 +345,8 @@ func TestDestinationsOfAnAreaWhoseFileIsDamaged(t *testing.T) {
 		require.Contains(t, list(bobs), public, "this cannot be one that was met")
 		h.written()
 		h.eventually("that is written", func() bool {
-			s, err := loadState(h.opts.StateDir, h.boot)
-			return err == nil && slices.ContainsFunc(s.Nodes, func(n savedNode) bool { return n.To != nil && n.To.Met })
+			s, err := desired.Load(h.opts.StateDir, h.boot)
+			return err == nil && slices.ContainsFunc(s.Nodes, func(n desired.Record) bool { return n.To != nil && n.To.Met })
 		})
 		again()
 	}

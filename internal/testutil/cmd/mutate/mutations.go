@@ -93,8 +93,8 @@ var mutations = []mutation{
 		"./internal/units", ".",
 	},
 	{
-		"what is wanted is not written down", "internal/daemon/state_write.go",
-		"case len(changes) == 0:\n", "case len(changes) == 0 || len(d.nodes) > 0:\n",
+		"what is wanted is not written down", "internal/desired/file.go",
+		"case len(changes) == 0:\n", "case len(changes) == 0 || all.Count > 0:\n",
 		pureDaemon, "^(TestPersist|TestRestartAdopts)$",
 	},
 	{

@@ -1,4 +1,4 @@
-package daemon
+package statefile
 
 import (
 	"errors"
@@ -20,9 +20,9 @@ import (
 // othersWrite holds the mode bits by which users other than the owner may write.
 const othersWrite = 0o022
 
-// readTrusted reads a file of the state. The error is fs.ErrNotExist where there is none. It has a remedy where
+// ReadTrusted reads a file of the state. The error is fs.ErrNotExist where there is none. It has a remedy where
 // somebody else may have written the file.
-func readTrusted(path string) ([]byte, error) {
+func ReadTrusted(path string) ([]byte, error) {
 	// O_NONBLOCK prevents that a FIFO in place of the file makes the daemon wait.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -51,8 +51,8 @@ func readTrusted(path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// trustFolder refuses a folder of the state in which others may put files.
-func trustFolder(dir string, info fs.FileInfo) error {
+// TrustFolder refuses a folder of the state in which others may put files.
+func TrustFolder(dir string, info fs.FileInfo) error {
 	if whose, ok := strange(info); ok {
 		return distrusted(dir, "belongs to "+whose+", who may put another state there",
 			fmt.Sprintf("look what is in it; then: sudo chown root:root %s", dir), nil)
@@ -79,5 +79,19 @@ func distrusted(path, why, hint string, cause error) error {
 		Message: fmt.Sprintf("%s is not used: it %s; limits in force stay as they are", path, why),
 		Hint:    hint,
 		Cause:   cause,
+	}
+}
+
+// Unusable adds a remedy to the reason why a file cannot be used, unless the reason has one.
+func Unusable(path string, err error) error {
+	var known *api.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return &api.Error{
+		Code:    api.CodeInternal,
+		Message: fmt.Sprintf("the state file %s cannot be used: %v; limits in force stay as they are", path, err),
+		Hint:    fmt.Sprintf("put it aside and start again, the limits in force are then adopted: sudo mv %s %s.bad", path, path),
+		Cause:   err,
 	}
 }

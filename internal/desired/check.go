@@ -1,4 +1,4 @@
-package daemon
+package desired
 
 import (
 	"errors"
@@ -30,9 +30,12 @@ func subjectKinds(kind enforce.Kind) []api.Kind {
 	return nil
 }
 
+// KnowsKind reports whether limits have nodes of this kind.
+func KnowsKind(k enforce.Kind) bool { return subjectKinds(k) != nil }
+
 // check refuses a state that no daemon writes. A number out of range would be a limit that no owner wants, or no limit.
 // A node of another kind than its subject's would be a limit on another subject.
-func (s *state) check() error {
+func (s *State) check() error {
 	if s.Version < 1 {
 		return fmt.Errorf("version %d is unknown", s.Version)
 	}
@@ -53,33 +56,33 @@ func (s *state) check() error {
 	return nil
 }
 
-func (s *savedNode) check() error {
+func (r *Record) check() error {
 	switch {
-	case s.Admin.Empty() && s.User.Empty() && s.Timed == nil && (s.Rules == nil || s.Rules.empty() && s.Rules.Outer == 0) && !s.Marker:
+	case r.Admin.Empty() && r.User.Empty() && r.Timed == nil && (r.Rules == nil || r.Rules.Empty() && r.Rules.Outer == 0) && !r.Marker:
 		return errors.New("nobody wants anything of it")
-	case !known(s.Kind):
-		return fmt.Errorf("the kind %d is unknown", s.Kind)
-	case !slices.Contains(subjectKinds(s.Kind), s.Subject.Kind):
-		return fmt.Errorf("%q is no subject of the kind %d", s.Subject, s.Kind)
-	case s.Kind != enforce.KindCgroup && (s.Scope != nil || s.Dir != ""):
-		return fmt.Errorf("%q has no folder", s.Subject)
-	case (s.Subject.Kind == api.KindTo) != (s.To != nil):
-		return fmt.Errorf("%q does not say which part of the traffic is meant", s.Subject)
+	case !KnowsKind(r.Kind):
+		return fmt.Errorf("the kind %d is unknown", r.Kind)
+	case !slices.Contains(subjectKinds(r.Kind), r.Subject.Kind):
+		return fmt.Errorf("%q is no subject of the kind %d", r.Subject, r.Kind)
+	case r.Kind != enforce.KindCgroup && (r.Scope != nil || r.Dir != ""):
+		return fmt.Errorf("%q has no folder", r.Subject)
+	case (r.Subject.Kind == api.KindTo) != (r.To != nil):
+		return fmt.Errorf("%q does not say which part of the traffic is meant", r.Subject)
 	}
-	if s.To != nil {
-		if _, _, err := destination.Parse(s.Subject.ID); err != nil {
+	if r.To != nil {
+		if _, _, err := destination.Parse(r.Subject.ID); err != nil {
 			return err
 		}
 	}
-	all := []*limit.Limit{&s.Admin, &s.User}
-	if s.Rules != nil {
-		for owner := range s.Rules.Owners {
-			all = append(all, &s.Rules.Owners[owner].Wish)
+	all := []*limit.Limit{&r.Admin, &r.User}
+	if r.Rules != nil {
+		for owner := range r.Rules.Owners {
+			all = append(all, &r.Rules.Owners[owner].Wish)
 		}
 	}
-	if s.Timed != nil {
-		for owner := range s.Timed {
-			all = append(all, &s.Timed[owner].Limit)
+	if r.Timed != nil {
+		for owner := range r.Timed {
+			all = append(all, &r.Timed[owner].Limit)
 		}
 	}
 	for _, w := range all {

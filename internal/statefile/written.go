@@ -1,4 +1,4 @@
-package daemon
+package statefile
 
 import (
 	"io/fs"
@@ -6,20 +6,11 @@ import (
 	"sync"
 )
 
-// writtenFiles remembers the files beside that of the limits as this daemon wrote or read them last. So a file that
+// writtenFiles remembers the files that are always written whole, as they were written or read last. So a file that
 // somebody else removes or replaces is written again.
 type writtenFiles struct {
 	mu    sync.Mutex
 	files map[string]fs.FileInfo // by path
-}
-
-// rewrite is replace for a file beside that of the limits, which it remembers.
-func (d *Daemon) rewrite(path string, text []byte) error {
-	info, err := d.replace(path, text)
-	if err == nil {
-		d.onDisk.put(path, info)
-	}
-	return err
 }
 
 // note remembers a file that was read.
