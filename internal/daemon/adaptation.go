@@ -65,8 +65,8 @@ func (h adaptationHost) LimitOn(to api.Subject) (node uint32, bytesPerSec uint64
 // limiting returns the node of the administrator's limit on what is sent to a destination, nil if there is none. The
 // caller holds d.mu.
 func (d *Daemon) limiting(to api.Subject) *node {
-	for _, n := range d.nodes {
-		if n.res.Subject == to && n.requested[enforce.OwnerAdmin].Up != 0 {
+	for _, n := range d.nodes.WithSubject(to) {
+		if n.requested[enforce.OwnerAdmin].Up != 0 {
 			return n
 		}
 	}
@@ -77,7 +77,7 @@ func (d *Daemon) limiting(to api.Subject) *node {
 func (h adaptationHost) SetRate(id uint32, to api.Subject, bytesPerSec uint64, write bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := h.nodes[id]
+	n := h.nodes.Get(id)
 	if n == nil || n.res.Subject != to || n.requested[enforce.OwnerAdmin].Up == 0 {
 		return adaptation.ErrLifted
 	}
@@ -152,7 +152,7 @@ func (d *Daemon) noteMet(hosts []api.Subject) {
 func (d *Daemon) noteMayBeMet() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		if n.to == nil || n.own() || n.to.scope != nil {
 			continue
 		}

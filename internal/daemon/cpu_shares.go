@@ -52,10 +52,8 @@ func (h cpuShareHost) MustStayIn(by auth.Actor, origin, slice string) string {
 func (h cpuShareHost) SentBytes(pid int, startNS uint64) (bytes uint64, ok bool) {
 	h.mu.Lock()
 	var id uint32
-	for _, n := range h.nodes {
-		if n.res.Kind == enforce.KindTree && n.res.Key == uint64(pid) && identity.SameStart(n.res.StartBoottimeNS, startNS) {
-			id = n.id
-		}
+	if n := h.nodes.Find(identity.Resolved{Kind: enforce.KindTree, Key: uint64(pid), StartBoottimeNS: startNS}); n != nil {
+		id = n.id
 	}
 	h.mu.Unlock()
 	if id == 0 {

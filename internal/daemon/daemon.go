@@ -160,8 +160,7 @@ type Daemon struct {
 	admins atomic.Pointer[uint32]
 
 	mu           writersLock // guards the fields up to unpublished
-	inOrder      []*node     // the nodes in order, nil = not known: see sorted
-	nodes        map[uint32]*node
+	nodes        *desired.Table[*node]
 	stock        map[uint32]enforce.NodeSpec // preallocated nodes for peer addresses, by their ids: spare_nodes.go
 	nextID       uint32
 	destined     destined
@@ -263,7 +262,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		opts: opts, log: opts.Logger, kernel: kernel, resolver: resolver, boot: boot,
 		pid:     os.Getpid(),
 		started: time.Now(),
-		nodes:   make(map[uint32]*node),
+		nodes:   desired.NewTable[*node](),
 		stock:   make(map[uint32]enforce.NodeSpec),
 		names:   make(map[string]found),
 		lists:   make(map[listKey][]netip.Prefix),
@@ -301,7 +300,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	if d.cpuShares.Count() > 0 {
 		d.hadNodes.Store(true)
 	}
-	if len(d.nodes) == 0 {
+	if d.nodes.Len() == 0 {
 		d.observe.NoticeDrops()
 	}
 	return d, nil
@@ -318,7 +317,7 @@ func (d *Daemon) stopWatching() {
 	d.cpuShares.StopWatching()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		n.watch.Stop()
 	}
 }
@@ -326,7 +325,7 @@ func (d *Daemon) stopWatching() {
 func (d *Daemon) count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.nodes)
+	return d.nodes.Len()
 }
 
 // holds returns the number of limits and shares that a daemon stays for.

@@ -152,7 +152,7 @@ func (d *Daemon) wantedDestinations() (map[uint64]*wanted, []enforce.Destination
 			add(number, nil)
 		}
 	}
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		if n.res.Kind != enforce.KindTree || !n.applied {
 			continue
 		}
@@ -215,7 +215,7 @@ func (d *Daemon) bringDestinations() error {
 	want, uses := d.wantedDestinations()
 	var old []*node
 	have := map[uint64]*node{}
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		if n.res.Kind != enforce.KindDestination || n.to != nil {
 			continue
 		}
@@ -261,6 +261,7 @@ func (d *Daemon) setDestined(n *node, key uint64, w *wanted) *node {
 		next.res.UID = uid
 		if n != nil {
 			n.res.UID = uid
+			d.nodes.Put(n)
 			d.file.Outdate()
 			d.touch(n)
 		}

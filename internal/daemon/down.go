@@ -35,10 +35,10 @@ func (d *Daemon) liftLimits() error {
 	}
 	d.isDown = true
 	close(d.downc)
-	for id, n := range d.nodes {
+	for n := range d.nodes.All() {
 		n.watch.Stop()
 		d.leaveScope(n)
-		d.forgetNode(id)
+		d.forgetNode(n.id)
 	}
 	d.dropLists()
 	d.sweepScopes()

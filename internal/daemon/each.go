@@ -82,10 +82,10 @@ func (d *Daemon) lookAtEach() (some bool, err error) {
 	peers := map[uint32][]enforce.Peer{}
 	d.mu.Lock()
 	some = len(d.stock) > 0
-	for id, n := range d.nodes {
+	for n := range d.nodes.All() {
 		some = some || n.isEach() || n.to != nil && n.to.each != 0
 		if n.isEach() && !n.to.leaving {
-			peers[id] = nil
+			peers[n.id] = nil
 		}
 	}
 	d.mu.Unlock()
@@ -111,7 +111,7 @@ func (d *Daemon) lookAtEach() (some bool, err error) {
 	}
 	errs = append(errs, d.tendEach(now))
 	for id, list := range peers {
-		if n := d.nodes[id]; n != nil && n.isEach() && !n.to.leaving {
+		if n := d.nodes.Get(id); n != nil && n.isEach() && !n.to.leaving {
 			errs = append(errs, d.meetEach(n, list), d.stockUp(n))
 		}
 	}
@@ -121,11 +121,11 @@ func (d *Daemon) lookAtEach() (some bool, err error) {
 // tendEach updates the present addresses' nodes to the request, and ends unused ones. The caller holds d.mu.
 func (d *Daemon) tendEach(now observe.Sample) error {
 	errs := []error{d.sellOff()}
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		if n.to == nil || n.to.each == 0 {
 			continue
 		}
-		of := d.nodes[n.to.each]
+		of := d.nodes.Get(n.to.each)
 		stats, known := now.Nodes[n.id]
 		if volume := stats.Bytes + stats.Down.Bytes; !known || volume != n.to.volume || now.Backlogs[n.id].Sockets > 0 || n.to.usedAt.IsZero() {
 			n.to.volume, n.to.usedAt = volume, time.Now()
@@ -147,7 +147,7 @@ func (d *Daemon) tendEach(now observe.Sample) error {
 // meetEach makes nodes for addresses without one. The caller holds d.mu.
 func (d *Daemon) meetEach(of *node, peers []enforce.Peer) error {
 	count, added := 0, 0
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		if n.to != nil && n.to.each == of.id {
 			count++
 		}

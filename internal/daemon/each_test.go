@@ -89,7 +89,7 @@ func TestEachForgets(t *testing.T) {
 	require.Eventually(t, func() bool { return h.upTo("to:192.0.2.7") == 1e6 }, soon, poll)
 	fake.SetPeers()
 	h.mu.Lock()
-	for _, n := range h.nodes {
+	for n := range h.nodes.All() {
 		n.to.usedAt = time.Now().Add(-2 * eachIdle)
 	}
 	h.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // whatever happens. The caller holds d.mu.
 func (d *Daemon) endGone() {
 	var gone []*node
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		if d.subjectGone(n) {
 			d.learnProgram(n) // the name of the program at its end
 			gone = append(gone, n)

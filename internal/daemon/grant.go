@@ -14,7 +14,7 @@ import (
 
 // grantedTo returns how much of a link a user may reserve in all, in bytes/s. The caller holds d.mu.
 func (d *Daemon) grantedTo(uid uint32, link *node) uint64 {
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		if n.res.Kind != enforce.KindUser || d.countsAs(uint32(n.res.Key)) != uid {
 			continue
 		}
@@ -31,7 +31,7 @@ func (d *Daemon) usersOwn(n *node) reserved { return d.worth(n.requested[enforce
 // grantUsed returns how much of a link a user has reserved, without the reservations of one node and one socket. The
 // caller holds d.mu.
 func (d *Daemon) grantUsed(uid, link, butNode uint32, butCookie uint64) (sum uint64) {
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		if own := d.usersOwn(n); n.id != butNode && own.link == link && d.countsAs(n.userUID) == uid {
 			sum += own.bytesPerSec
 		}
@@ -50,7 +50,7 @@ func (d *Daemon) checkGranted(by auth.Actor, n *node) error {
 	if by.Root() || own.link == 0 {
 		return nil
 	}
-	uid, link := d.countsAs(by.UID), d.nodes[own.link]
+	uid, link := d.countsAs(by.UID), d.nodes.Get(own.link)
 	most := d.grantedTo(uid, link)
 	used := d.grantUsed(uid, link.id, n.id, 0)
 	if own.bytesPerSec <= most-min(most, used) {
@@ -74,7 +74,7 @@ func (d *Daemon) followGrant(uid uint32, link string) {
 		return
 	}
 	most := d.grantedTo(uid, l)
-	for range len(d.nodes) + enforce.MostSocketsOfUser {
+	for range d.nodes.Len() + enforce.MostSocketsOfUser {
 		if d.grantUsed(uid, l.id, 0, 0) <= most {
 			return
 		}
@@ -98,7 +98,7 @@ func (d *Daemon) releaseLatest(uid uint32, link *node) error {
 		return d.kernel.Reserve(latest)
 	}
 	var last *node
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		if d.usersOwn(n).link == link.id && d.countsAs(n.userUID) == uid {
 			last = n
 		}

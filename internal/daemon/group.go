@@ -213,7 +213,7 @@ func (d *Daemon) checkMembers(by auth.Actor, group *node, members []member) erro
 }
 
 func (d *Daemon) nameOf(id uint32) string {
-	if n := d.nodes[id]; n != nil {
+	if n := d.nodes.Get(id); n != nil {
 		return n.res.Subject.String()
 	}
 	return "another process"
@@ -255,7 +255,7 @@ func (d *Daemon) dissolve(group *node) error {
 		return err
 	}
 	var errs []error
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		if n.group != group.res.Subject.ID {
 			continue
 		}

@@ -45,7 +45,7 @@ func (d *Daemon) admit(n *node, way enforce.Direction) error {
 		rate := outer.Holding.Lowest(way)
 		most, taken := limit.MostGuaranteed(rate), all.In(outer.ID, n.id)
 		left := most - min(most, taken)
-		if want <= left || d.nodes[outer.ID].backlog != 0 { // the rate of a path is one for what goes there
+		if want <= left || d.nodes.Get(outer.ID).backlog != 0 { // the rate of a path is one for what goes there
 			continue
 		}
 		what := "a guarantee"
@@ -82,7 +82,7 @@ func (d *Daemon) guaranteeWarnings(req api.SetRequest, n *node) (list []string) 
 		if own := n.promisedOn(of.way); own > rate {
 			list = append(list, fmt.Sprintf("the guarantee of %s is more than the limit", rateText(own)))
 		}
-		if d.nodes[n.id] == nil {
+		if d.nodes.Get(n.id) == nil {
 			continue // nothing is inside a new node
 		}
 		if sum := d.guaranteedIn(n, n, of.way); sum > limit.MostGuaranteed(rate) {

@@ -102,20 +102,23 @@ func start(t testing.TB, fake *enforcetest.Kernel, opts Options) *harness {
 	return h
 }
 
-// checkPublished checks that each change was noted: readers see the nodes as they are. The caller holds d.mu. Tests with
+// checkPublished checks that each change was noted: readers see the nodes as they are, and the table finds them. The caller holds d.mu. Tests with
 // very many nodes do not wait for it.
 func checkPublished(t testing.TB, d *Daemon) {
 	const most = 500
 	now := d.observe.Snapshot()
-	if len(d.nodes) > most {
+	if d.nodes.Len() > most {
 		return
 	}
-	if len(d.nodes) != now.Count() {
-		t.Errorf("%d nodes, %d published", len(d.nodes), now.Count())
+	if d.nodes.Len() != now.Count() {
+		t.Errorf("%d nodes, %d published", d.nodes.Len(), now.Count())
 	}
-	for id, n := range d.nodes {
-		if want := n.record(); !reflect.DeepEqual(want, now.Node(id)) {
-			t.Errorf("node %d of %s is %+v, published %+v", id, n.res.Subject, want, now.Node(id))
+	for n := range d.nodes.All() {
+		if want := n.record(); !reflect.DeepEqual(want, now.Node(n.id)) {
+			t.Errorf("node %d of %s is %+v, published %+v", n.id, n.res.Subject, want, now.Node(n.id))
+		}
+		if want := n.Keys(); want != d.nodes.Indexed(n.id) {
+			t.Errorf("node %d has the keys %+v, and is indexed by %+v", n.id, want, d.nodes.Indexed(n.id))
 		}
 	}
 	if want := d.sharedRecord(); !reflect.DeepEqual(want, now.Shared()) {

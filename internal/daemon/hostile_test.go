@@ -144,9 +144,9 @@ func TestAnotherUsersWish(t *testing.T) {
 	subject := pidSubject(cmd)
 	h.mustSet(auth.Actor{UID: mallory}, subject, up(1e6))
 	h.mu.Lock()
-	for _, n := range h.nodes {
+	for n := range h.nodes.All() {
 		n.setUser(alice) // she was its user at that time
-		h.touch(n)
+		h.keepNode(n)
 	}
 	h.mu.Unlock()
 	_, err := h.set(auth.Actor{UID: mallory}, subject, up(5e6))
@@ -174,8 +174,8 @@ func TestSubordinatesCountAsOne(t *testing.T) {
 	}
 	err := h.quota(auth.Actor{UID: 165535}, true)
 	other := h.quota(auth.Actor{UID: 165536}, true)
-	for id := range h.nodes {
-		h.forgetNode(id)
+	for n := range h.nodes.All() {
+		h.forgetNode(n.id)
 	}
 	h.mu.Unlock()
 	requireCode(t, api.CodeConflict, err)

@@ -60,7 +60,7 @@ func (d *Daemon) keepList(key listKey, list []netip.Prefix) {
 // loadLists reads the stored lists of the limits. It logs a list that cannot be read: a limit with it applies to no
 // traffic until the limit is set again.
 func (d *Daemon) loadLists() {
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		if n.to == nil || n.to.selector.List == "" {
 			continue
 		}
@@ -94,7 +94,7 @@ func readListFile(path string) ([]netip.Prefix, error) {
 // dropLists forgets the lists that no limit uses any more. The caller holds d.mu.
 func (d *Daemon) dropLists() {
 	wanted := map[listKey]bool{}
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		if n.to != nil && n.to.selector.List != "" {
 			wanted[listKey{n.book(), n.to.selector.List}] = true
 		}

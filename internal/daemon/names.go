@@ -105,7 +105,7 @@ func (d *Daemon) keepNames(ctx context.Context) {
 // namesWanted returns the names that existing limits use. The caller holds d.mu.
 func (d *Daemon) namesWanted() map[string]bool {
 	wanted := map[string]bool{}
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		if n.to == nil {
 			continue
 		}
@@ -162,7 +162,7 @@ func (d *Daemon) nameFound(name string, addresses []netip.Addr, err error) {
 		d.outdateDestinations()
 		d.followDestinations()
 	}
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		if n.to == nil || !slices.Contains(n.to.selector.Names, name) {
 			continue
 		}

@@ -76,6 +76,18 @@ func (n *node) spec() enforce.NodeSpec {
 	return spec
 }
 
+// Keys returns what the table of nodes finds the node by.
+func (n *node) Keys() desired.Keys {
+	k := desired.KeysOf(n.id, n.res, n.scope)
+	if n.usersWish() {
+		k.Owner = desired.User{UID: n.userUID, Known: true}
+	}
+	if n.ruled.Shared == "" && n.ruled.Destined == 0 && !n.ruled.Owners[enforce.OwnerAdmin].Empty() {
+		k.Matched = desired.User{UID: n.res.UID, Known: true}
+	}
+	return k
+}
+
 // empty reports whether no owner wants anything of the node or of a node under it, neither by a command nor by a rule.
 func (n *node) empty() bool { return !n.commanded() && n.ruled.Empty() && n.holds == 0 }
 

@@ -70,7 +70,7 @@ func (d *Daemon) learnPrograms(upTo time.Duration) (again bool) {
 		return false
 	}
 	looked := 0
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		pid, _ := n.rootProcess()
 		age := time.Since(n.since)
 		if pid == 0 || upTo != 0 && age > upTo || n.watch.HasEnded() {

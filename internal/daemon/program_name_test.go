@@ -32,7 +32,7 @@ func becomesSleep(t *testing.T) (cmd *exec.Cmd, become func()) {
 func (h *harness) noted(id uint32) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.nodes[id].res.Name
+	return h.nodes.Get(id).res.Name
 }
 
 // shown returns the name in the list for a subject.
@@ -74,7 +74,7 @@ func TestTreeIsNamedAtItsEnd(t *testing.T) {
 	h.eventually("the end is known", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.nodes[node.ID].watch.HasEnded()
+		return h.nodes.Get(node.ID).watch.HasEnded()
 	})
 	end(proc)
 	h.eventually("the last name stays", func() bool { return h.shown(pidSubject(proc)) == "sleep" })

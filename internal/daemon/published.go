@@ -61,7 +61,7 @@ func (d *Daemon) draft() *observe.Snapshot {
 	changed := make(map[uint32]*observe.Node, len(u.nodes))
 	for id := range u.nodes {
 		changed[id] = nil
-		if n := d.nodes[id]; n != nil {
+		if n := d.nodes.Get(id); n != nil {
 			changed[id] = n.record()
 		}
 	}
@@ -88,8 +88,8 @@ func (d *Daemon) publish() {
 func (d *Daemon) publishAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for id := range d.nodes {
-		d.touchID(id)
+	for n := range d.nodes.All() {
+		d.touch(n)
 	}
 	d.touchShared()
 }

@@ -165,7 +165,7 @@ func (d *Daemon) limitOnSent(pid int) (id uint32, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.draft()
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		holds := slices.ContainsFunc(trees, func(tree uint32) bool {
 			return tree == n.id || now.Node(tree) != nil && n.res.Kind == enforce.KindDestination && now.Node(n.id).Concerns(now.Node(tree))
 		})
@@ -180,7 +180,7 @@ func (d *Daemon) limitOnSent(pid int) (id uint32, ok bool) {
 func (d *Daemon) limitsSent(id uint32) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := d.nodes[id]
+	n := d.nodes.Get(id)
 	return n != nil && !d.isDown && limitsSent(d.specOf(n))
 }
 

@@ -16,20 +16,14 @@ func full(who string, limit int, hint string) error {
 // quota refuses a node beyond what a user, all users and the machine may have. The caller holds d.mu.
 func (d *Daemon) quota(by auth.Actor, isNew bool) error {
 	if !by.Root() {
-		who, own := d.countsAs(by.UID), 0
-		for _, n := range d.nodes {
-			if n.usersWish() && d.countsAs(n.userUID) == who {
-				own++
-			}
-		}
-		if own >= auth.MaxNodesPerUser {
+		if own := d.nodes.Owned(d.countsAs(by.UID), d.countsAs); own >= auth.MaxNodesPerUser {
 			return full("you have set as many", auth.MaxNodesPerUser, "lift some first (netnice ls), or limit yourself as a whole: netnice set --user "+identity.UserName(by.UID)+" ...")
 		}
-		if isNew && len(d.nodes) >= auth.MaxNodesOfUsers {
+		if isNew && d.nodes.Len() >= auth.MaxNodesOfUsers {
 			return full("users have set as many", auth.MaxNodesOfUsers, "ask the administrator to lift some: netnice ls")
 		}
 	}
-	if isNew && len(d.nodes) >= auth.MaxNodes {
+	if isNew && d.nodes.Len() >= auth.MaxNodes {
 		return full("there are as many", auth.MaxNodes, "lift some first: netnice ls")
 	}
 	return nil
@@ -46,16 +40,11 @@ func (d *Daemon) quotaOfRuled(next *node) error {
 	if next.ruled.Owners[enforce.OwnerAdmin].Empty() {
 		return d.quota(auth.Actor{UID: next.res.UID}, true)
 	}
-	if len(d.nodes) >= auth.MaxNodesOfUsers {
+	if d.nodes.Len() >= auth.MaxNodesOfUsers {
 		return full("users have as many", auth.MaxNodesOfUsers, "lift some: netnice ls")
 	}
-	who, ruled := d.countsAs(next.res.UID), 0
-	for _, n := range d.nodes {
-		if n.ruled.Shared == "" && n.ruled.Destined == 0 && !n.ruled.Owners[enforce.OwnerAdmin].Empty() && d.countsAs(n.res.UID) == who {
-			ruled++
-		}
-	}
-	if ruled >= auth.MaxRuledPerUser {
+	who := d.countsAs(next.res.UID)
+	if d.nodes.Matched(who, d.countsAs) >= auth.MaxRuledPerUser {
 		return full("processes of "+identity.UserName(who)+" have as many", auth.MaxRuledPerUser, "netnice ls")
 	}
 	return nil

@@ -37,12 +37,10 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 	}
 	before := *old
 	*old = *next
-	d.touch(old)
-	if before.res.Kind != old.res.Kind {
-		defer d.nodesMoved()
-	}
+	d.nodes.Put(old)
 	if err := d.apply(old); err != nil {
 		*old = before
+		d.nodes.Put(old)
 		return nil, err
 	}
 	d.writeChange(old.lasting(), old.change())
@@ -95,8 +93,8 @@ func (d *Daemon) unapply(n *node) error {
 
 // rebind moves a node to the cgroup that its unit runs in now.
 func (d *Daemon) rebind(n *node, res identity.Resolved) error {
-	for _, other := range d.nodes {
-		if other != n && !other.res.Pending() && other.res.Same(res) {
+	for _, other := range d.nodes.Same(res) {
+		if other != n && !other.res.Pending() {
 			return fmt.Errorf("%s is by now the same as %s, whose limit holds", n.res.Subject, other.res.Subject)
 		}
 	}
@@ -104,7 +102,7 @@ func (d *Daemon) rebind(n *node, res identity.Resolved) error {
 		return err
 	}
 	n.res = res
-	d.nodesMoved()
+	d.nodes.Put(n)
 	d.file.Outdate()
 	return d.apply(n)
 }
@@ -124,7 +122,7 @@ func (d *Daemon) freeID() uint32 {
 
 func (d *Daemon) used(id uint32) bool {
 	_, stocked := d.stock[id]
-	return stocked || d.nodes[id] != nil
+	return stocked || d.nodes.Get(id) != nil
 }
 
 // startWatch watches the root process of a tree. Where that is impossible, the tick notices its end.
@@ -224,16 +222,16 @@ func (d *Daemon) complainOnce(last *string, what string, err error) {
 func (d *Daemon) followNames(ctx context.Context) {
 	subjects := make(map[uint32]api.Subject)
 	d.mu.Lock()
-	for id, n := range d.nodes {
+	for n := range d.nodes.All() {
 		switch {
 		case n.res.Kind == enforce.KindLink:
-			subjects[id] = n.res.Subject
+			subjects[n.id] = n.res.Subject
 			continue
 		case n.res.Kind != enforce.KindCgroup || !n.res.Named() && !n.res.Pending():
 			continue
 		}
 		if key, err := identity.CgroupID(n.res.Dir); err != nil || key != n.res.Key {
-			subjects[id] = n.res.Subject
+			subjects[n.id] = n.res.Subject
 		}
 	}
 	d.mu.Unlock()
@@ -241,7 +239,7 @@ func (d *Daemon) followNames(ctx context.Context) {
 		if subject.Kind == api.KindLink {
 			gone := identity.LinkGone(subject) // this may read all of /proc
 			d.mu.Lock()
-			if n := d.nodes[id]; n != nil {
+			if n := d.nodes.Get(id); n != nil {
 				n.nowhere = gone
 			}
 			d.mu.Unlock()
@@ -253,7 +251,7 @@ func (d *Daemon) followNames(ctx context.Context) {
 			continue // not running now; the limit waits
 		}
 		d.mu.Lock()
-		if n := d.nodes[id]; n != nil && n.restarted(res) {
+		if n := d.nodes.Get(id); n != nil && n.restarted(res) {
 			d.once(n, d.rebind(n, res))
 		}
 		d.mu.Unlock()
@@ -273,7 +271,7 @@ func (d *Daemon) look(tick bool) {
 	if d.isDown {
 		return // the kernel side is closed
 	}
-	if len(d.nodes) > 0 {
+	if d.nodes.Len() > 0 {
 		if tick {
 			d.compare()
 			d.sweepScopes()
@@ -308,7 +306,7 @@ func (d *Daemon) compare() {
 		}
 	}
 	d.followReservations()
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		have, ok := inForce[n.id]
 		if n.res.Pending() || ok && sameSpec(have, d.specOf(n)) || ok && have == n.drift {
 			continue

@@ -25,7 +25,7 @@ func (d *Daemon) removeToward(ctx context.Context, by auth.Actor, s api.Subject,
 	}
 	others := false
 	var list []*node
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		switch {
 		case n.to == nil || n.res.Subject != p.subject:
 		case by.Root() || n.own() && n.userUID == by.UID:

@@ -47,8 +47,8 @@ func (d *Daemon) linkOf(s limit.Slice) *node {
 	if s == (limit.Slice{}) {
 		return nil
 	}
-	for _, n := range d.nodes {
-		if n.res.Kind == enforce.KindLink && n.res.Subject.ID == s.Link {
+	for _, n := range d.nodes.WithSubject(api.Subject{Kind: api.KindLink, ID: s.Link}) {
+		if n.res.Kind == enforce.KindLink {
 			return n
 		}
 	}
@@ -73,7 +73,7 @@ func (d *Daemon) checkReserve(by auth.Actor, n *node) error {
 
 // followReservations updates the worth of reservations after a link has changed. The caller holds d.mu.
 func (d *Daemon) followReservations() {
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		s := n.holding().Reservation()
 		if s == (limit.Slice{}) {
 			continue
@@ -90,7 +90,7 @@ func (d *Daemon) followReservations() {
 
 // endReservations releases the reservations whose time is over. The caller holds d.mu.
 func (d *Daemon) endReservations(now time.Time) {
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		for owner := range n.requested {
 			s := n.requested[owner].Reserve
 			if !s.IsOver(now) {

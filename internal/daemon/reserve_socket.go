@@ -21,7 +21,7 @@ func (d *Daemon) reserveSocket(r enforce.Request) (a enforce.Answer, err error) 
 	if err != nil {
 		return a, err
 	}
-	link := d.nodes[s.Link]
+	link := d.nodes.Get(s.Link)
 	if !found || link == nil || link.sendingLimit() == 0 {
 		return a, unix.ENODEV
 	}
@@ -75,7 +75,7 @@ func (d *Daemon) leftFor(r enforce.Request, s enforce.SocketReservation, link *n
 // limit ends. The caller holds d.mu.
 func (d *Daemon) followSockets() error {
 	for _, s := range d.observe.SocketReservations() {
-		next, link := s, d.nodes[s.Link]
+		next, link := s, d.nodes.Get(s.Link)
 		if link == nil || link.res.Kind != enforce.KindLink || link.sendingLimit() == 0 {
 			next.SocketSlice = enforce.SocketSlice{}
 		} else {

@@ -118,7 +118,7 @@ func (d *Daemon) applyToAll(now time.Time) {
 	if d.isDown {
 		return
 	}
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		if !n.ruled.Empty() && n.ruled.Destined == 0 && !looked[n] {
 			d.reviewRuled(n, now)
 		}
@@ -277,7 +277,7 @@ func (d *Daemon) applyRules(res identity.Resolved, f *desired.Facts, m matched, 
 func (d *Daemon) treesAround(res identity.Resolved, own *node) []*node {
 	var list []*node
 	for _, id := range d.kernel.Trees(int(res.Key)) {
-		if n := d.nodes[id]; n != nil && n != own {
+		if n := d.nodes.Get(id); n != nil && n != own {
 			list = append(list, n)
 		}
 	}
@@ -302,7 +302,7 @@ func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner,
 		uid = res.UID
 	}
 	var shared *node
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		if n.ruled.Shared == r.Key() && n.ruled.Outer == outer && n.res.UID == uid {
 			shared = n
 		}
@@ -337,7 +337,10 @@ func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner,
 
 // outerGone moves the nodes of rules inside a removed tree to the tree around that. The caller holds d.mu.
 func (d *Daemon) outerGone(gone *node) {
-	for _, n := range d.nodes {
+	if gone.res.Kind != enforce.KindTree {
+		return // nothing is inside it
+	}
+	for n := range d.nodes.All() {
 		if n.ruled.Shared != "" && n.ruled.Outer == gone.id {
 			n.ruled.Outer = gone.ruled.Outer
 			d.file.Outdate()

@@ -89,7 +89,7 @@ func (d *Daemon) leftByUser(by auth.Actor, origin, slice string) string {
 		return origin
 	}
 	stays := filepath.Join(root, identity.SliceFolder(slice))
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		if !n.own() && limitsBetween(n.res, stays, filepath.Join(root, origin)) {
 			return strings.TrimPrefix(n.res.Dir, strings.TrimSuffix(root, "/"))
 		}
@@ -194,7 +194,7 @@ func (d *Daemon) sweepScopes() {
 		return
 	}
 	used := make(map[string]bool)
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		used[n.res.Dir] = true
 	}
 	for _, e := range entries {

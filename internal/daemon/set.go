@@ -338,32 +338,17 @@ func kernelError(s api.Subject, err error) error {
 // on. Then the name by which the limit was set still works.
 func (d *Daemon) find(res identity.Resolved, s api.Subject, resErr error) *node {
 	if resErr != nil {
-		s = d.resolver.Canonical(s)
+		return d.nodes.FindName(d.resolver.Canonical(s))
 	}
-	for _, n := range d.nodes {
-		switch {
-		case resErr != nil:
-			if n.res.Subject == s {
-				return n
-			}
-		case n.res.Same(res):
-			return n
-		case res.Named() && n.res.Subject == res.Subject:
-			return n // its unit has restarted since
-		}
-	}
-	return nil
+	return d.nodes.Find(res)
 }
 
 // scopeOf returns the node of the scope that was made for a process.
 func (d *Daemon) scopeOf(res identity.Resolved) *node {
-	for _, n := range d.nodes {
-		if n.scope != nil && res.Kind == enforce.KindTree && n.scope.PID == int(res.Key) &&
-			identity.SameStart(n.scope.StartNS, res.StartBoottimeNS) {
-			return n
-		}
+	if res.Kind != enforce.KindTree {
+		return nil
 	}
-	return nil
+	return d.nodes.ScopeOf(int(res.Key), res.StartBoottimeNS)
 }
 
 // scopeFor finds or makes the scope that a request asks for. With DryRun the process stays where it is, and represents

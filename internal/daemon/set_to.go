@@ -75,8 +75,8 @@ func (d *Daemon) partOf(ctx context.Context, by auth.Actor, act auth.Action, s a
 
 // toward finds the node of an owner for a destination. The caller holds d.mu.
 func (d *Daemon) toward(s api.Subject, owner enforce.Owner, uid uint32) *node {
-	for _, n := range d.nodes {
-		if n.to != nil && n.res.Subject == s && n.owner() == owner && (owner == enforce.OwnerAdmin || n.userUID == uid) {
+	for _, n := range d.nodes.WithSubject(s) {
+		if n.to != nil && n.owner() == owner && (owner == enforce.OwnerAdmin || n.userUID == uid) {
 			return n
 		}
 	}
@@ -273,7 +273,7 @@ func (d *Daemon) roomToward(n *node, p part) error {
 		defer func() { n.to.scope = nil }()
 	}
 	extra := n
-	if d.nodes[n.id] != nil {
+	if d.nodes.Get(n.id) != nil {
 		extra = nil // it is among the nodes already
 	}
 	made, over := d.compileDestinations(extra)

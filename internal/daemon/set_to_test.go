@@ -37,7 +37,7 @@ func (h *harness) holdsTo(book uint32, address string, path ...uint32) string {
 				if u.Rule == r.Rule && u.Scope == scope {
 					h.mu.Lock()
 					defer h.mu.Unlock()
-					return h.nodes[u.Node].res.Subject.String()
+					return h.nodes.Get(u.Node).res.Subject.String()
 				}
 			}
 		}
@@ -50,9 +50,9 @@ func (h *harness) scopeFor(subject string) uint32 {
 	h.t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, n := range h.nodes {
+	for n := range h.nodes.All() {
 		if n.res.Subject.String() == subject {
-			return id
+			return n.id
 		}
 	}
 	return 0

@@ -36,7 +36,7 @@ func (d *Daemon) stockSize(of *node) int {
 		room, most = min(room, stockPerUser), stockOfUser
 	}
 	for _, spec := range d.stock {
-		n := d.nodes[spec.Store]
+		n := d.nodes.Get(spec.Store)
 		if spec.Store != of.id && (!of.own() || n != nil && n.own() && d.countsAs(n.userUID) == d.countsAs(of.userUID)) {
 			room--
 		}
@@ -68,7 +68,7 @@ func (d *Daemon) stockUp(of *node) error {
 			d.wakeEach() // others wait for the lock
 			break
 		}
-		if len(d.nodes)+len(d.stock) >= auth.MaxNodes {
+		if d.nodes.Len()+len(d.stock) >= auth.MaxNodes {
 			break
 		}
 		want.ID = d.freeID()
@@ -85,7 +85,7 @@ func (d *Daemon) stockUp(of *node) error {
 func (d *Daemon) sellOff() error {
 	var errs []error
 	for id, spec := range d.stock {
-		if of := d.nodes[spec.Store]; of == nil || !of.isEach() || of.to.leaving {
+		if of := d.nodes.Get(spec.Store); of == nil || !of.isEach() || of.to.leaving {
 			errs = append(errs, d.unstock(id))
 		}
 	}

@@ -1,10 +1,6 @@
 package daemon
 
 import (
-	"cmp"
-	"maps"
-	"slices"
-
 	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
@@ -81,8 +77,8 @@ func (n *node) change() desired.Change {
 
 // content returns what the state file has to hold. The caller holds d.mu.
 func (d *Daemon) content() desired.Content {
-	return desired.Content{NextID: d.nextID, Count: len(d.nodes), Records: func(yield func(desired.Record) bool) {
-		for _, n := range d.sorted() {
+	return desired.Content{NextID: d.nextID, Count: d.nodes.Len(), Records: func(yield func(desired.Record) bool) {
+		for _, n := range d.nodes.Sorted() {
 			if !yield(n.wanted()) {
 				return
 			}
@@ -105,27 +101,12 @@ func (n *node) lasting() bool {
 
 // keepNode adds a node. The caller holds d.mu.
 func (d *Daemon) keepNode(n *node) {
-	d.nodes[n.id] = n
+	d.nodes.Put(n)
 	d.touch(n)
-	d.nodesMoved()
 }
 
 // forgetNode removes a node. The caller holds d.mu.
 func (d *Daemon) forgetNode(id uint32) {
-	delete(d.nodes, id)
+	d.nodes.Remove(id)
 	d.touchID(id)
-	d.nodesMoved()
-}
-
-// nodesMoved drops the order of the nodes. The caller holds d.mu.
-func (d *Daemon) nodesMoved() { d.inOrder = nil }
-
-// sorted returns the nodes, outermost kind first, then by id. The caller may change the list, and holds d.mu.
-func (d *Daemon) sorted() []*node {
-	if d.inOrder == nil || len(d.inOrder) != len(d.nodes) {
-		d.inOrder = slices.SortedFunc(maps.Values(d.nodes), func(a, b *node) int {
-			return cmp.Or(cmp.Compare(b.res.Kind, a.res.Kind), cmp.Compare(a.id, b.id))
-		})
-	}
-	return slices.Clone(d.inOrder)
 }

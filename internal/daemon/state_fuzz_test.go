@@ -164,7 +164,7 @@ func FuzzState(f *testing.F) {
 		specs, err := fake.Nodes()
 		require.NoError(t, err)
 		for _, spec := range specs {
-			n := d.nodes[spec.ID]
+			n := d.nodes.Get(spec.ID)
 			require.NotNil(t, n)
 			require.Equal(t, n.res.Kind, spec.Kind)
 			require.Contains(t, kinds[n.res.Subject.Kind], spec.Kind)
@@ -179,10 +179,10 @@ func FuzzState(f *testing.F) {
 		require.NoError(t, err, "the next daemon does not start")
 		require.NoError(t, written.Damage)
 		require.Equal(t, s.Damage != nil, len(Damaged(opts.StateDir)) == 1, "a damaged file is kept")
-		require.Len(t, written.Nodes, len(d.nodes))
+		require.Len(t, written.Nodes, d.nodes.Len())
 		for _, n := range written.Nodes {
-			require.NotNil(t, d.nodes[n.ID])
-			want, err := json.Marshal(d.nodes[n.ID].wanted())
+			require.NotNil(t, d.nodes.Get(n.ID))
+			want, err := json.Marshal(d.nodes.Get(n.ID).wanted())
 			require.NoError(t, err)
 			got, err := json.Marshal(n)
 			require.NoError(t, err)

@@ -108,7 +108,7 @@ func (d *Daemon) changeSystem(next machineWide) error {
 
 // applyTotals sets all nodes in the kernel that limit both directions together. The caller holds d.mu.
 func (d *Daemon) applyTotals() error {
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		if !n.holding().HasTotal() {
 			continue
 		}

@@ -88,7 +88,7 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 				"subject", n.res.Subject.String(), "node", n.id)
 		}
 	}
-	adopted := len(d.nodes)
+	adopted := d.nodes.Len()
 	for _, n := range lost {
 		if doubtful {
 			d.log.Warn("a limit of the damaged file is not in force, and is not set again: it may have been lifted", "subject", n.res.Subject.String(),
@@ -97,7 +97,7 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 		}
 		d.restore(ctx, n, sameBoot)
 	}
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		d.startWatch(n)
 	}
 	d.compare()
@@ -106,10 +106,10 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 		d.log.Warn("what another release left in force is not removed", "err", err)
 	}
 	d.sweepScopes()
-	if len(d.nodes) > 0 {
+	if d.nodes.Len() > 0 {
 		d.hadNodes.Store(true)
-		d.adopted, d.setAgain = adopted, len(d.nodes)-adopted
-		d.log.Info("limits taken up again", "adopted", adopted, "set_again", len(d.nodes)-adopted)
+		d.adopted, d.setAgain = adopted, d.nodes.Len()-adopted
+		d.log.Info("limits taken up again", "adopted", adopted, "set_again", d.nodes.Len()-adopted)
 	}
 	_ = d.file.Save() // Save notes a failure; the limits in force are maintained all the same
 	return nil

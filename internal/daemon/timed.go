@@ -119,7 +119,7 @@ func (n *node) takeLapses(spec enforce.NodeSpec) {
 // endTimed takes the limits whose time is over out of their nodes. The caller holds d.mu.
 func (d *Daemon) endTimed() {
 	now := identity.BootTimeNS()
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		next := *n
 		for owner := range n.timed {
 			if n.timed[owner].IsOver(now) {

@@ -86,7 +86,7 @@ func (d *Daemon) compileDestinations(extra *node) (made commanded, over map[uint
 	books := map[uint32]map[uint32]destination.Limit{} // keyed by the rule set, then by the number
 	made.numbers, over = map[uint32]uint32{}, map[uint32]netip.Prefix{}
 	used := map[uint32]string{}
-	nodes := d.sorted()
+	nodes := d.nodes.Sorted()
 	if extra != nil {
 		nodes = append(nodes, extra)
 	}
@@ -149,7 +149,7 @@ func (d *Daemon) bindDestinations() bool {
 	if d.destined.known {
 		return true
 	}
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		if n.res.Kind == enforce.KindDestination && n.to == nil {
 			return false
 		}
@@ -159,7 +159,7 @@ func (d *Daemon) bindDestinations() bool {
 
 // usesToward lists the places where nodes set by commands hold.
 func (d *Daemon) usesToward() (uses []enforce.DestinationUse) {
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		if n.to == nil || n.to.leaving {
 			continue
 		}
@@ -196,7 +196,7 @@ func (d *Daemon) letGo(scope *node) error {
 	}
 	scope.holds--
 	d.touch(scope)
-	if d.nodes[scope.id] == scope && scope.empty() {
+	if d.nodes.Get(scope.id) == scope && scope.empty() {
 		return d.drop(scope)
 	}
 	return nil
@@ -205,8 +205,8 @@ func (d *Daemon) letGo(scope *node) error {
 // endToward lifts the destination limits under a subject that is gone. The caller holds d.mu.
 func (d *Daemon) endToward() {
 	var gone []*node
-	for _, n := range d.nodes {
-		if n.to != nil && n.to.scope != nil && d.nodes[n.to.scope.id] != n.to.scope {
+	for n := range d.nodes.All() {
+		if n.to != nil && n.to.scope != nil && d.nodes.Get(n.to.scope.id) != n.to.scope {
 			n.to.leaving = true
 			gone = append(gone, n)
 		}
@@ -231,7 +231,7 @@ func (d *Daemon) endToward() {
 // nodes. It lifts a node that has lost the node that it is under.
 func (d *Daemon) adoptToward(byID map[uint32]*node) {
 	some := false
-	for _, n := range d.nodes {
+	for n := range d.nodes.All() {
 		if n.to == nil {
 			continue
 		}
@@ -243,13 +243,13 @@ func (d *Daemon) adoptToward(byID map[uint32]*node) {
 			continue
 		}
 		n.to.scope = byID[n.scopeID]
-		if scope := n.to.scope; scope != nil && d.nodes[scope.id] == scope {
+		if scope := n.to.scope; scope != nil && d.nodes.Get(scope.id) == scope {
 			scope.holds++
 			continue
 		}
 		n.to.scope, n.to.leaving = &node{}, true
 	}
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes.Sorted() {
 		if n.to != nil && n.to.leaving || n.marker && n.holds == 0 && n.empty() {
 			if err := d.drop(n); err != nil {
 				d.log.Warn("a limit that has lost its subject is not lifted", "subject", n.res.Subject.String(), "err", err)

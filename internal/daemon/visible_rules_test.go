@@ -125,7 +125,7 @@ func TestDestinationsOfRulesByOwnNames(t *testing.T) {
 		require.NotNil(t, tree)
 		c.mu.Lock()
 		found := 0
-		for _, n := range c.sorted() {
+		for _, n := range c.nodes.Sorted() {
 			if n.res.Kind == enforce.KindDestination {
 				found++
 				require.Equal(t, mayKnow, n.record().DestinationIsFor(bobs))

@@ -15,6 +15,7 @@ import (
 type Kernel struct {
 	mu           sync.Mutex
 	nodes        map[uint32]enforce.NodeSpec
+	subjects     map[subject]uint32 // the node that was set last, which may have gone
 	stats        map[uint32]enforce.NodeStats
 	destinations enforce.Destinations
 	sockets      []enforce.SocketStats
@@ -56,6 +57,7 @@ func (k *Kernel) enter(method string) error {
 	if k.calls == nil {
 		k.calls = make(map[string]int)
 		k.nodes = make(map[uint32]enforce.NodeSpec)
+		k.subjects = make(map[subject]uint32)
 		k.stats = make(map[uint32]enforce.NodeStats)
 		k.trees = make(map[int][]uint32)
 		k.held = make(map[uint32]int)
@@ -138,6 +140,7 @@ func (k *Kernel) set(spec enforce.NodeSpec) {
 		k.stats[spec.ID] = stats
 	}
 	k.nodes[spec.ID] = spec
+	k.subjects[subjectOf(spec)] = spec.ID
 }
 
 // SetNode implements enforce.Kernel. It refuses the same specs as a kernel would.
@@ -150,17 +153,29 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	if spec.ID == 0 || spec.ID >= enforce.MaxNodes {
 		return fmt.Errorf("node id %d out of range", spec.ID)
 	}
-	for id, have := range k.nodes {
-		same := have.Kind == spec.Kind && have.Subject == spec.Subject
-		if have.Store != 0 {
-			same = id == spec.ID && have.Kind == spec.Kind // a node of the pool may get another subject
-		}
-		if id == spec.ID && !same || id != spec.ID && same && have.StartBoottimeNS == spec.StartBoottimeNS {
-			return fmt.Errorf("node %d: kind %d, subject %d clashes with node %d", spec.ID, spec.Kind, spec.Subject, id)
+	if have, ok := k.nodes[spec.ID]; ok && (have.Kind != spec.Kind || have.Subject != spec.Subject && have.Store == 0) { // a node of the pool may get another subject
+		return clash(spec, spec.ID)
+	}
+	if id := k.subjects[subjectOf(spec)]; id != spec.ID {
+		if have, ok := k.nodes[id]; ok && subjectOf(have) == subjectOf(spec) && have.Store == 0 {
+			return clash(spec, id)
 		}
 	}
 	k.set(spec)
 	return nil
+}
+
+// subject is what no two nodes may share.
+type subject struct {
+	kind    enforce.Kind
+	key     uint64
+	startNS uint64
+}
+
+func subjectOf(s enforce.NodeSpec) subject { return subject{s.Kind, s.Subject, s.StartBoottimeNS} }
+
+func clash(spec enforce.NodeSpec, id uint32) error {
+	return fmt.Errorf("node %d: kind %d, subject %d clashes with node %d", spec.ID, spec.Kind, spec.Subject, id)
 }
 
 // RemoveNode implements enforce.Kernel.
