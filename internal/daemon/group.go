@@ -61,7 +61,7 @@ func (d *Daemon) setGroup(ctx context.Context, by auth.Actor, req api.SetRequest
 	if d.isDown {
 		return none, leaving()
 	}
-	n := d.find(identity.Resolved{}, req.Subject, errors.ErrUnsupported)
+	n := d.nodes.FindName(req.Subject)
 	fresh := node{res: groupOf(req.Subject.ID, 0), since: time.Now()}
 	if !by.Root() {
 		fresh.res.UID = by.UID
@@ -97,7 +97,7 @@ func (d *Daemon) setGroup(ctx context.Context, by auth.Actor, req api.SetRequest
 	if req.DryRun || len(members) == 0 {
 		return answer, nil
 	}
-	n = d.find(identity.Resolved{}, req.Subject, errors.ErrUnsupported)
+	n = d.nodes.FindName(req.Subject)
 	if n == nil {
 		return answer, badGroup("a group without a limit takes nobody in")
 	}
@@ -175,7 +175,7 @@ func (d *Daemon) resolveMembers(ctx context.Context, by auth.Actor, list []api.M
 func (d *Daemon) checkMembers(by auth.Actor, group *node, members []member) error {
 	known := group.id != 0
 	for _, m := range members {
-		own := d.find(m.res, m.res.Subject, nil)
+		own := d.nodes.Find(m.res)
 		if err := auth.Check(by, auth.Set, target(own, m.res, m.res.Subject, api.Wish{})); err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ func (d *Daemon) takeIn(by auth.Actor, group *node, m member) error {
 			return err
 		}
 	}
-	own := d.find(m.res, m.res.Subject, nil)
+	own := d.nodes.Find(m.res)
 	next := node{res: m.res, since: time.Now()}
 	if own != nil {
 		next = *own

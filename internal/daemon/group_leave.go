@@ -98,7 +98,7 @@ func (d *Daemon) whoLeaves(by auth.Actor, pid int, n *node, name string, parents
 		}
 		return none, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("process %d is no member of %s", pid, what), Hint: "netnice ls"}
 	}
-	group := d.find(identity.Resolved{}, api.Subject{Kind: api.KindGroup, ID: n.group}, errors.ErrUnsupported)
+	group := d.nodes.FindName(api.Subject{Kind: api.KindGroup, ID: n.group})
 	if group == nil {
 		return none, fmt.Errorf("process %d is in group:%s, which is not there", pid, n.group)
 	}

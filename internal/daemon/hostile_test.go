@@ -172,6 +172,15 @@ func TestSubordinatesCountAsOne(t *testing.T) {
 		n.res.Kind, n.res.Key = enforce.KindUser, uint64(i)
 		h.keepNode(n)
 	}
+	for _, as := range []uint32{1017, 100000, 100004, 165536} {
+		want := 0
+		for n := range h.nodes.All() {
+			if h.countsAs(n.userUID) == as {
+				want++
+			}
+		}
+		require.Equal(t, want, h.countOf(as, h.nodes.Owned), as)
+	}
 	err := h.quota(auth.Actor{UID: 165535}, true)
 	other := h.quota(auth.Actor{UID: 165536}, true)
 	for n := range h.nodes.All() {

@@ -16,7 +16,7 @@ func full(who string, limit int, hint string) error {
 // quota refuses a node beyond what a user, all users and the machine may have. The caller holds d.mu.
 func (d *Daemon) quota(by auth.Actor, isNew bool) error {
 	if !by.Root() {
-		if own := d.nodes.Owned(d.countsAs(by.UID), d.countsAs); own >= auth.MaxNodesPerUser {
+		if d.countOf(d.countsAs(by.UID), d.nodes.Owned) >= auth.MaxNodesPerUser {
 			return full("you have set as many", auth.MaxNodesPerUser, "lift some first (netnice ls), or limit yourself as a whole: netnice set --user "+identity.UserName(by.UID)+" ...")
 		}
 		if isNew && d.nodes.Len() >= auth.MaxNodesOfUsers {
@@ -43,8 +43,7 @@ func (d *Daemon) quotaOfRuled(next *node) error {
 	if d.nodes.Len() >= auth.MaxNodesOfUsers {
 		return full("users have as many", auth.MaxNodesOfUsers, "lift some: netnice ls")
 	}
-	who := d.countsAs(next.res.UID)
-	if d.nodes.Matched(who, d.countsAs) >= auth.MaxRuledPerUser {
+	if who := d.countsAs(next.res.UID); d.countOf(who, d.nodes.Matched) >= auth.MaxRuledPerUser {
 		return full("processes of "+identity.UserName(who)+" have as many", auth.MaxRuledPerUser, "netnice ls")
 	}
 	return nil

@@ -178,7 +178,7 @@ func (d *Daemon) request(ctx context.Context, r enforce.Request) (holds uint64, 
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := d.find(res, subject, nil)
+	n := d.nodes.Find(res)
 	if n == nil {
 		return 0, nil
 	}

@@ -211,7 +211,7 @@ func (d *Daemon) applyRules(res identity.Resolved, f *desired.Facts, m matched, 
 	if d.isDown {
 		return nil
 	}
-	own := d.find(res, res.Subject, nil)
+	own := d.nodes.Find(res)
 	for owner, list := range m {
 		for _, r := range list.holding {
 			if r.Share == rules.ShareAll && len(ruledWishOf([]*rules.Rule{r}).Rules) > 0 {

@@ -97,7 +97,7 @@ func BenchmarkSetOther(b *testing.B) {
 		"guarantee": func(h *harness, n uint64) func(uint64) error {
 			h.mustSet(root, "host", up(1e12))
 			return func(i uint64) error { // a tenth has a guarantee, and each change raises one
-				_, err := h.Set(b.Context(), root, api.SetRequest{Subject: userOf(10 * i % n), Wish: api.Wish{MinBytesPerSec: ptr(1 + i/n)}})
+				_, err := h.Set(b.Context(), root, api.SetRequest{Subject: userOf(10 * i % n), Wish: api.Wish{MinBytesPerSec: ptr(1 + i)}})
 				return err
 			}
 		},

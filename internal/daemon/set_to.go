@@ -305,7 +305,7 @@ func (d *Daemon) addToward(next *node, p part) (*node, error) {
 	var scope *node
 	if !p.alone(next) {
 		var err error
-		if scope = d.find(p.under, p.under.Subject, nil); scope == nil {
+		if scope = d.nodes.Find(p.under); scope == nil {
 			scope, err = d.commit(nil, &node{res: p.under, since: time.Now(), holds: 1})
 		} else {
 			scope.holds++

@@ -118,6 +118,24 @@ func (d *Daemon) countsAs(uid uint32) uint32 {
 	return uid
 }
 
+// countOf counts what users have of whom countsAs says that they count as one user. The function counts it for the users
+// from a first to a last one.
+func (d *Daemon) countOf(as uint32, count func(first, last uint32) int) (all int) {
+	counted := d.countsAs(as) != as
+	if list := d.subordinates.list.Load(); list != nil {
+		for _, r := range *list {
+			if r.Owner == as {
+				all += count(r.First, r.Last)
+				counted = counted || r.First <= as && as <= r.Last
+			}
+		}
+	}
+	if !counted {
+		all += count(as, as)
+	}
+	return all
+}
+
 // adminGroup returns the number of the group whose members may do everything, nil while no group of that name is known.
 // A directory may come up later than the daemon, which is ready before the network: watchAdminGroup.
 func (d *Daemon) adminGroup(ctx context.Context) *uint32 {

@@ -82,12 +82,12 @@ type Table[N Node] struct {
 	subject index[api.Subject]
 	kernel  index[KernelKey]
 	scoped  index[ProcessKey]
-	owners  map[uint32]int // number of nodes by Keys.Owner
-	matched map[uint32]int // the same by Keys.Matched
+	owned   tally // by Keys.Owner
+	matched tally // by Keys.Matched
 	order   []ordered[N]
 }
 
-// ordered is a node with its place in the order: outermost kind first, then by id.
+// ordered is a node with its position in the order: outermost kind first, then by id.
 type ordered[N Node] struct {
 	kind enforce.Kind
 	id   uint32
@@ -99,7 +99,7 @@ func NewTable[N Node]() *Table[N] {
 	return &Table[N]{
 		nodes: map[uint32]N{}, keys: map[uint32]Keys{},
 		subject: index[api.Subject]{}, kernel: index[KernelKey]{}, scoped: index[ProcessKey]{},
-		owners: map[uint32]int{}, matched: map[uint32]int{},
+		owned: tally{counts: map[uint32]int{}}, matched: tally{counts: map[uint32]int{}},
 	}
 }
 
@@ -126,14 +126,14 @@ func (t *Table[N]) Put(n N) {
 		if known {
 			t.disorder(was)
 		}
-		t.order = slices.Insert(t.order, t.place(k), ordered[N]{k.Kind, k.ID, n})
+		t.order = slices.Insert(t.order, t.position(k), ordered[N]{k.Kind, k.ID, n})
 	}
 	t.nodes[k.ID], t.keys[k.ID] = n, k
 	t.subject.add(k.Subject, k.ID)
 	t.kernel.add(k.Kernel, k.ID)
 	t.scoped.add(k.Scoped, k.ID)
-	count(t.owners, k.Owner, 1)
-	count(t.matched, k.Matched, 1)
+	t.owned.add(k.Owner, 1)
+	t.matched.add(k.Matched, 1)
 }
 
 // Remove removes a node, if it exists.
@@ -152,22 +152,22 @@ func (t *Table[N]) unindex(k Keys) {
 	t.subject.remove(k.Subject, k.ID)
 	t.kernel.remove(k.Kernel, k.ID)
 	t.scoped.remove(k.Scoped, k.ID)
-	count(t.owners, k.Owner, -1)
-	count(t.matched, k.Matched, -1)
+	t.owned.add(k.Owner, -1)
+	t.matched.add(k.Matched, -1)
 }
 
 // disorder takes the node with these keys out of the order.
 func (t *Table[N]) disorder(k Keys) {
-	place := t.place(k)
-	t.order = slices.Delete(t.order, place, place+1)
+	at := t.position(k)
+	t.order = slices.Delete(t.order, at, at+1)
 }
 
-// place returns where a node with these keys is in the order, or would be.
-func (t *Table[N]) place(k Keys) int {
-	place, _ := slices.BinarySearchFunc(t.order, k, func(o ordered[N], k Keys) int {
+// position returns where a node with these keys is in the order, or would be.
+func (t *Table[N]) position(k Keys) int {
+	at, _ := slices.BinarySearchFunc(t.order, k, func(o ordered[N], k Keys) int {
 		return cmp.Or(cmp.Compare(k.Kind, o.kind), cmp.Compare(o.id, k.ID))
 	})
-	return place
+	return at
 }
 
 // All iterates over all nodes in no order. The caller may put and remove nodes meanwhile.
@@ -231,16 +231,11 @@ func (t *Table[N]) ScopeOf(pid int, startNS uint64) (none N) {
 	return none
 }
 
-// Owned returns the number of nodes of the owners that count as a user; Matched is the same for Keys.Matched. The
-// function says as whom a user counts.
-func (t *Table[N]) Owned(as uint32, countsAs func(uint32) uint32) int {
-	return sum(t.owners, as, countsAs)
-}
+// Owned returns the number of nodes whose owner is one of these users. Matched is the same for Keys.Matched.
+func (t *Table[N]) Owned(first, last uint32) int { return t.owned.sum(first, last) }
 
 // Matched is Owned for Keys.Matched.
-func (t *Table[N]) Matched(as uint32, countsAs func(uint32) uint32) int {
-	return sum(t.matched, as, countsAs)
-}
+func (t *Table[N]) Matched(first, last uint32) int { return t.matched.sum(first, last) }
 
 func (t *Table[N]) of(ids []uint32) []N {
 	list := make([]N, len(ids))
@@ -250,22 +245,37 @@ func (t *Table[N]) of(ids []uint32) []N {
 	return list
 }
 
-func sum(counts map[uint32]int, as uint32, countsAs func(uint32) uint32) (all int) {
-	for uid, n := range counts {
-		if countsAs(uid) == as {
-			all += n
-		}
-	}
-	return all
+// tally counts nodes by user.
+type tally struct {
+	counts map[uint32]int
+	uids   []uint32 // those with a count, in ascending order
 }
 
-func count(counts map[uint32]int, u User, more int) {
+// add counts more nodes of a user, or fewer.
+func (t *tally) add(u User, more int) {
 	if !u.Known {
 		return
 	}
-	if counts[u.UID] += more; counts[u.UID] == 0 {
-		delete(counts, u.UID)
+	at, known := slices.BinarySearch(t.uids, u.UID)
+	switch t.counts[u.UID] += more; {
+	case t.counts[u.UID] == 0:
+		delete(t.counts, u.UID)
+		t.uids = slices.Delete(t.uids, at, at+1)
+	case !known:
+		t.uids = slices.Insert(t.uids, at, u.UID)
 	}
+}
+
+// sum returns the number of the nodes of users from the first to the last.
+func (t *tally) sum(first, last uint32) (all int) {
+	at, _ := slices.BinarySearch(t.uids, first)
+	for _, uid := range t.uids[at:] {
+		if uid > last {
+			break
+		}
+		all += t.counts[uid]
+	}
+	return all
 }
 
 // index holds ids in ascending order by a key. The zero value of a key is not indexed.
@@ -276,18 +286,18 @@ func (x index[K]) add(key K, id uint32) {
 	if key == none {
 		return
 	}
-	place, _ := slices.BinarySearch(x[key], id)
-	x[key] = slices.Insert(x[key], place, id)
+	at, _ := slices.BinarySearch(x[key], id)
+	x[key] = slices.Insert(x[key], at, id)
 }
 
 func (x index[K]) remove(key K, id uint32) {
 	list := x[key]
-	place, found := slices.BinarySearch(list, id)
+	at, found := slices.BinarySearch(list, id)
 	switch {
 	case !found:
 	case len(list) == 1:
 		delete(x, key)
 	default:
-		x[key] = slices.Delete(list, place, place+1)
+		x[key] = slices.Delete(list, at, at+1)
 	}
 }

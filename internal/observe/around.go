@@ -12,12 +12,7 @@ import (
 
 // Around appends to a list the nodes that enclose a subject, innermost first.
 func (o *Observer) Around(s *Snapshot, list []*Node, res identity.Resolved, now Sample) []*Node {
-	return o.aroundOf(s.All(), list, res, now)
-}
-
-// aroundOf is Around for callers that call it repeatedly: all are the nodes of the snapshot in order.
-func (o *Observer) aroundOf(all, list []*Node, res identity.Resolved, now Sample) []*Node {
-	e := enclosing{all: all, list: list}
+	e := enclosing{s: s, list: list}
 	cgroup := res.Dir
 	there := uint32(0)
 	if res.Kind == enforce.KindTree {
@@ -33,29 +28,31 @@ func (o *Observer) aroundOf(all, list []*Node, res identity.Resolved, now Sample
 	if cgroup != "" {
 		e.addCgroups(cgroup)
 	}
-	e.add(func(n *Node) bool {
-		return res.Kind == enforce.KindTree && n.Kind == enforce.KindUser && n.UID == res.UID
-	})
-	e.add(func(n *Node) bool { return n.Kind == enforce.KindHost })
-	for _, outer := range slices.Clone(e.list) {
-		e.add(func(n *Node) bool { return n.isUnder(outer) })
+	if res.Kind == enforce.KindTree {
+		e.add(s.nodesWith(indexKey{kind: keyUser, number: uint64(res.UID)})...)
 	}
-	e.add(func(n *Node) bool {
-		ns, _ := enforce.LinkOf(n.Key)
-		return n.Kind == enforce.KindLink && (there == 0 || ns == there)
-	})
+	e.add(s.nodesWith(indexKey{kind: keyHost})...)
+	for _, outer := range slices.Clone(e.list) {
+		e.add(s.nodesWith(indexKey{kind: keyUnder, number: uint64(outer.ID)})...)
+	}
+	for _, n := range s.nodesWith(indexKey{kind: keyLink}) {
+		if ns, _ := enforce.LinkOf(n.Key); there == 0 || ns == there {
+			e.add(n)
+		}
+	}
 	return e.list
 }
 
 // enclosing collects the nodes that enclose a subject.
 type enclosing struct {
-	all, list []*Node
+	s    *Snapshot
+	list []*Node
 }
 
-// add appends the nodes that fulfil a condition, in order.
-func (e *enclosing) add(match func(*Node) bool) {
-	for _, n := range e.all {
-		if match(n) && !slices.Contains(e.list, n) {
+// add appends nodes that are not in the list yet. A nil node is none.
+func (e *enclosing) add(nodes ...*Node) {
+	for _, n := range nodes {
+		if n != nil && !slices.Contains(e.list, n) {
 			e.list = append(e.list, n)
 		}
 	}
@@ -66,7 +63,7 @@ func (e *enclosing) add(match func(*Node) bool) {
 // the living parents.
 func (o *Observer) addTrees(e *enclosing, pid int, uid uint32, now Sample) {
 	for _, id := range o.kernel.Trees(pid) {
-		e.add(func(n *Node) bool { return n.ID == id })
+		e.add(e.s.Node(id))
 	}
 	known := make(map[uint32]bool) // most sockets of a program have the same nodes
 	for _, s := range now.Sockets {
@@ -74,30 +71,39 @@ func (o *Observer) addTrees(e *enclosing, pid int, uid uint32, now Sample) {
 			continue
 		}
 		for _, id := range s.Nodes {
-			if !known[id] {
+			if n := e.s.Node(id); n != nil && n.Kind == enforce.KindTree && !known[id] {
 				known[id] = true
-				e.add(func(n *Node) bool { return n.ID == id && n.Kind == enforce.KindTree })
+				e.add(n)
 			}
 		}
 	}
 	for _, tree := range slices.Clone(e.list) {
-		e.add(func(n *Node) bool { return n.Concerns(tree) })
+		id := uint64(tree.ID)
+		for _, n := range e.s.nodesWith(indexKey{kind: keyUnder, number: id}, indexKey{kind: keyRule}, indexKey{kind: keyRule, number: id}) {
+			if n.Concerns(tree) {
+				e.add(n)
+			}
+		}
 	}
-	e.add(func(n *Node) bool { return n.concernsUser(uid) })
+	for _, n := range e.s.nodesWith(indexKey{kind: keyEverybody}) {
+		if n.concernsUser(uid) {
+			e.add(n)
+		}
+	}
 	for _, a := range o.resolver.Ancestors(pid) {
-		e.add(func(n *Node) bool {
-			return n.Kind == enforce.KindTree && int(n.Key) == a.PID && identity.SameStart(n.StartBoottimeNS, a.StartBoottimeNS)
-		})
+		for _, n := range e.s.nodesWith(indexKey{kind: keyTree, number: uint64(a.PID)}) {
+			if identity.SameStart(n.StartBoottimeNS, a.StartBoottimeNS) {
+				e.add(n)
+			}
+		}
 	}
 }
 
 // addCgroups appends the nodes on a cgroup and on those that enclose it, innermost first.
 func (e *enclosing) addCgroups(cgroup string) {
-	first := len(e.list)
-	e.add(func(n *Node) bool {
-		return n.Kind == enforce.KindCgroup && n.Dir != "" && strings.HasPrefix(cgroup+"/", n.Dir+"/")
-	})
-	slices.SortStableFunc(e.list[first:], func(a, b *Node) int { return len(b.Dir) - len(a.Dir) })
+	for end := len(cgroup); end > 0; end = strings.LastIndexByte(cgroup[:end], '/') {
+		e.add(e.s.nodesWith(indexKey{kind: keyCgroup, folder: cgroup[:end]})...)
+	}
 }
 
 // isUnder reports whether a node is a command's limit on a part of another node's traffic.

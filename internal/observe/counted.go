@@ -39,13 +39,13 @@ func (s *Snapshot) countsSent(n *Node, around *enclosures, now Sample) bool {
 	if n.Holding.Weight() == limit.DefaultWeight && n.Guaranteed[enforce.Up] == 0 {
 		return false // the kernel side seeks enclosing limits of such a node among trees of processes only
 	}
-	if limited(around.host) {
+	if limited(around.host()) {
 		return n.Kind != enforce.KindLink && n.Kind != enforce.KindHost
 	}
 	switch n.Kind {
 	case enforce.KindTree:
 		many := n.Key == 0 && n.UID == 0
-		return !many && (limited(around.users[n.UID]) || around.anyCgroup(around.cgroupOf(n), limited))
+		return !many && (limited(around.user(n.UID)) || around.anyCgroup(around.cgroupOf(n), limited))
 	case enforce.KindCgroup:
 		return around.anyCgroup(path.Dir(n.Dir), limited)
 	}

@@ -10,36 +10,31 @@ import (
 // enclosures finds the node that encloses another where the kernel side names none, because it nests only trees. It is
 // the first one of cgroup, user and host.
 type enclosures struct {
+	index    *nodeIndex
 	resolver *identity.Resolver
-	mount    string
-	cgroups  map[string]uint32 // by folder
-	users    map[uint32]uint32
-	host     uint32
+	mount    string // of the cgroups, "" = no node is on one
 }
 
 // enclosures returns those of a snapshot.
 func (s *Snapshot) enclosures(resolver *identity.Resolver) *enclosures {
-	return s.enclosing.get(func() *enclosures {
-		e := &enclosures{resolver: resolver, cgroups: make(map[string]uint32), users: make(map[uint32]uint32)}
-		for _, part := range s.nodes {
-			for id, n := range part {
-				switch {
-				case n.Kind == enforce.KindHost:
-					e.host = id
-				case n.Kind == enforce.KindUser:
-					e.users[n.UID] = id
-				case n.Kind == enforce.KindCgroup && n.Dir != "":
-					e.cgroups[n.Dir] = id
-				}
-			}
+	return &enclosures{index: &s.index, resolver: resolver, mount: s.mount.get(func() string {
+		if s.cgroups == 0 {
+			return ""
 		}
-		if len(e.cgroups) > 0 {
-			if mount, err := resolver.CgroupRoot(); err == nil {
-				e.mount = mount
-			}
-		}
-		return e
-	})
+		mount, _ := resolver.CgroupRoot() // without it no cgroup encloses another node
+		return mount
+	})}
+}
+
+// host returns the node on the host, 0 = there is none; user and cgroup do the same for a user and a folder.
+func (e *enclosures) host() uint32 { return e.index.first(indexKey{kind: keyHost}) }
+
+func (e *enclosures) user(uid uint32) uint32 {
+	return e.index.first(indexKey{kind: keyUser, number: uint64(uid)})
+}
+
+func (e *enclosures) cgroup(dir string) uint32 {
+	return e.index.first(indexKey{kind: keyCgroup, folder: dir})
 }
 
 func (e *enclosures) of(n *Node) uint32 {
@@ -61,17 +56,17 @@ func (e *enclosures) of(n *Node) uint32 {
 				}
 			}
 		}
-		if id := e.users[n.UID]; id != 0 {
+		if id := e.user(n.UID); id != 0 {
 			return id
 		}
 	}
-	return e.host
+	return e.host()
 }
 
 // around returns the innermost cgroup node that contains a folder.
 func (e *enclosures) around(dir string) uint32 {
 	for ; len(dir) > len(e.mount) && e.mount != ""; dir = path.Dir(dir) {
-		if id := e.cgroups[dir]; id != 0 {
+		if id := e.cgroup(dir); id != 0 {
 			return id
 		}
 	}
@@ -93,7 +88,7 @@ func (e *enclosures) cgroupOf(n *Node) string {
 // anyCgroup reports whether a node on a folder, or on one that encloses it, fulfils a condition.
 func (e *enclosures) anyCgroup(dir string, is func(id uint32) bool) bool {
 	for ; len(dir) > len(e.mount) && e.mount != ""; dir = path.Dir(dir) {
-		if is(e.cgroups[dir]) {
+		if is(e.cgroup(dir)) {
 			return true
 		}
 	}

@@ -12,16 +12,11 @@ func (n *Node) IsOutermost() bool { return n.Kind == enforce.KindHost || n.Kind 
 // LimitsAround returns the nodes with a limit on sending, or receiving, of which n's guarantee is a part, innermost
 // first. If an enclosing node has a guarantee itself, the inner one is a part of that. The node need not be among those
 // of the snapshot.
-func (o *Observer) LimitsAround(s *Snapshot, n *Node, way enforce.Direction) []*Node {
-	return o.limitsAroundOf(s, s.All(), n, way)
-}
-
-// limitsAroundOf is LimitsAround for callers that call it repeatedly: all are the nodes in order.
-func (o *Observer) limitsAroundOf(s *Snapshot, all []*Node, n *Node, way enforce.Direction) (list []*Node) {
+func (o *Observer) LimitsAround(s *Snapshot, n *Node, way enforce.Direction) (list []*Node) {
 	if link := s.Node(n.ReservedOn); link != nil && way == enforce.Up {
 		return []*Node{link}
 	}
-	for _, around := range o.aroundOf(all, s.inner(n), n.Resolved, Sample{}) {
+	for _, around := range o.Around(s, s.inner(n), n.Resolved, Sample{}) {
 		if around.ID == n.ID || n.IsOutermost() {
 			continue
 		}
@@ -66,15 +61,12 @@ type Guarantees struct {
 	sockets []enforce.SocketReservation // for sent traffic only
 }
 
-// Guarantees finds them. For each guarantee it searches all nodes for the enclosing limits, so a caller that asks about
-// several limits calls it once.
+// Guarantees finds them. For each guarantee it searches for the enclosing limits, so a caller that asks about several
+// limits calls it once.
 func (o *Observer) Guarantees(s *Snapshot, way enforce.Direction) (g Guarantees) {
-	if s.guarantees != 0 {
-		all := s.All()
-		for _, n := range all {
-			if rate := n.Guaranteed[way]; rate != 0 {
-				g.nodes = append(g.nodes, promise{n, rate, o.limitsAroundOf(s, all, n, way)})
-			}
+	for _, n := range s.nodesWith(indexKey{kind: keyGuarantee}) {
+		if rate := n.Guaranteed[way]; rate != 0 {
+			g.nodes = append(g.nodes, promise{n, rate, o.LimitsAround(s, n, way)})
 		}
 	}
 	if way == enforce.Up {

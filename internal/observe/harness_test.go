@@ -47,6 +47,7 @@ type memory struct {
 	stats  map[uint32]enforce.NodeStats
 	queues []enforce.Queue
 	looks  []enforce.SocketLook
+	trees  []uint32 // those that each process is in
 	closed bool
 	// stuck makes readings wait until it is closed, nil = they do not.
 	stuck   chan struct{}
@@ -104,7 +105,7 @@ func (m *memory) Inspect(wanted func(inode uint64, pid uint32) bool) (list []enf
 	return list, err
 }
 
-func (m *memory) Trees(int) []uint32 { return nil }
+func (m *memory) Trees(int) []uint32 { return m.trees }
 
 func (m *memory) Queues() ([]enforce.Queue, error) {
 	m.mu.Lock()

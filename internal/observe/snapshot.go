@@ -4,7 +4,6 @@
 package observe
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -100,16 +99,16 @@ const shards = 256
 
 // Snapshot is all that is in force at one moment. It is never changed, so any number of readers use it without a lock.
 type Snapshot struct {
-	nodes [shards]map[uint32]*Node
-	count int
-	// guarantees is the number of nodes with a guarantee. Most machines have none, and then nobody searches for them.
-	guarantees int
-	shared     *Shared
+	nodes   [shards]map[uint32]*Node
+	index   nodeIndex
+	count   int
+	cgroups int // number of nodes on a cgroup that has a folder
+	shared  *Shared
 
-	// The first reader that needs it computes what follows from the nodes' subjects. Snapshots share it as long
-	// as no subject has changed.
-	order     *lazy[[]uint32]
-	enclosing *lazy[*enclosures]
+	// The first reader that needs it computes the order of the nodes, and finds where cgroups are mounted. Snapshots
+	// share the order as long as no subject has changed, and the mount while there is a node on a cgroup.
+	order *lazy[[]uint32]
+	mount *lazy[string]
 }
 
 // lazy is a value that its first user computes.
@@ -125,18 +124,19 @@ func (l *lazy[T]) get(compute func() T) T {
 
 // Empty returns a snapshot without nodes.
 func Empty() *Snapshot {
-	return &Snapshot{shared: &Shared{}, order: new(lazy[[]uint32]), enclosing: new(lazy[*enclosures])}
+	return &Snapshot{shared: &Shared{}, order: new(lazy[[]uint32]), mount: new(lazy[string])}
 }
 
 // With returns a snapshot in which some nodes are others; nil = the node is gone. A nil shared leaves that as it is. The
-// cost does not grow with the number of other nodes, but for the 256th part that is copied for each changed node.
+// cost does not grow with the number of other nodes, but for the 256th parts that are copied for each changed node.
 func (s *Snapshot) With(changed map[uint32]*Node, shared *Shared) *Snapshot {
 	next := *s
 	if shared != nil {
 		next.shared = shared
 	}
 	var copied [shards]bool
-	moved, encloses := false, false
+	moved := false
+	index := indexChange{index: &next.index}
 	for id, n := range changed {
 		part := id % shards
 		if !copied[part] {
@@ -147,47 +147,28 @@ func (s *Snapshot) With(changed map[uint32]*Node, shared *Shared) *Snapshot {
 		}
 		was := next.nodes[part][id]
 		moved = moved || (was == nil) != (n == nil) || was != nil && was.Kind != n.Kind
-		encloses = encloses || !enclosesAlike(was, n)
+		next.cgroups += index.move(id, was.indexKeys(), n.indexKeys())
 		if n == nil {
 			delete(next.nodes[part], id)
 		} else {
 			next.nodes[part][id] = n
 		}
-		next.count += present(n) - present(was)
-		next.guarantees += guaranteed(n) - guaranteed(was)
+		next.count += countOf(n != nil) - countOf(was != nil)
 	}
 	if moved {
 		next.order = new(lazy[[]uint32])
 	}
-	if encloses {
-		next.enclosing = new(lazy[*enclosures])
+	if (s.cgroups == 0) != (next.cgroups == 0) {
+		next.mount = new(lazy[string])
 	}
 	return &next
 }
 
-func present(n *Node) int {
-	if n == nil {
-		return 0
+func countOf(is bool) int {
+	if is {
+		return 1
 	}
-	return 1
-}
-
-func guaranteed(n *Node) int {
-	if n == nil || n.Guaranteed == [enforce.Directions]uint64{} {
-		return 0
-	}
-	return 1
-}
-
-// enclosesAlike reports whether two states of a node, nil for none, enclose the same other subjects.
-func enclosesAlike(a, b *Node) bool {
-	can := func(n *Node) bool {
-		return n != nil && (n.Kind == enforce.KindHost || n.Kind == enforce.KindUser || n.Kind == enforce.KindCgroup)
-	}
-	if !can(a) || !can(b) {
-		return can(a) == can(b)
-	}
-	return a.Kind == b.Kind && a.UID == b.UID && a.Dir == b.Dir
+	return 0
 }
 
 // Node returns a node by its id, nil if there is none.
@@ -206,7 +187,7 @@ func (s *Snapshot) All() []*Node {
 		for _, part := range s.nodes {
 			all = slices.AppendSeq(all, maps.Values(part))
 		}
-		slices.SortFunc(all, func(a, b *Node) int { return cmp.Or(cmp.Compare(b.Kind, a.Kind), cmp.Compare(a.ID, b.ID)) })
+		slices.SortFunc(all, compareNodes)
 		ids := make([]uint32, len(all))
 		for i, n := range all {
 			ids[i] = n.ID

@@ -29,9 +29,20 @@ func TestSnapshotIsAMapThatStays(t *testing.T) {
 			}
 			require.Equal(t, ordered, v.s.All())
 			require.Equal(t, len(v.nodes), v.s.Count())
-			whole := Empty().With(v.nodes, nil)
-			require.Equal(t, whole.guarantees, v.s.guarantees)
-			require.Equal(t, whole.enclosures(nil), v.s.enclosures(nil))
+			keys, cgroups := map[indexKey][]uint32{}, 0
+			for _, n := range ordered {
+				for _, k := range n.indexKeys() {
+					keys[k] = append(keys[k], n.ID)
+					slices.Sort(keys[k])
+					cgroups += countOf(k.kind == keyCgroup)
+				}
+			}
+			found := map[indexKey][]uint32{}
+			for _, part := range v.s.index {
+				maps.Copy(found, part)
+			}
+			require.Equal(t, keys, found)
+			require.Equal(t, cgroups, v.s.cgroups)
 		}
 		versions := []version{{Empty(), map[uint32]*Node{}}}
 		for range rapid.IntRange(1, 30).Draw(t, "changes") {
@@ -41,8 +52,12 @@ func TestSnapshotIsAMapThatStays(t *testing.T) {
 				id := rapid.SampledFrom([]uint32{1, 2, 3, 257, 513, 1 << 20}).Draw(t, "id")
 				delete(next, id)
 				if changed[id] = nil; rapid.Bool().Draw(t, "stays") {
-					kind := rapid.SampledFrom([]enforce.Kind{enforce.KindTree, enforce.KindUser, enforce.KindLink}).Draw(t, "kind")
+					kind := rapid.SampledFrom([]enforce.Kind{enforce.KindTree, enforce.KindUser, enforce.KindLink, enforce.KindCgroup, enforce.KindDestination}).Draw(t, "kind")
 					next[id] = &Node{ID: id, Resolved: identity.Resolved{Kind: kind, UID: id + 7*rapid.Uint32Range(0, 1).Draw(t, "uid")}}
+					next[id].Dir = rapid.SampledFrom([]string{"", "/a", "/a/b"}).Draw(t, "folder")
+					if kind == enforce.KindDestination {
+						next[id].To = &Destination{Under: rapid.SampledFrom([]uint32{0, 1, 2}).Draw(t, "under"), OfAll: rapid.Bool().Draw(t, "of all")}
+					}
 					next[id].Guaranteed[enforce.Down] = rapid.Uint64Range(0, 1).Draw(t, "guarantee")
 					changed[id] = next[id]
 				}
@@ -58,14 +73,19 @@ func TestSnapshotIsAMapThatStays(t *testing.T) {
 	})
 }
 
-// A snapshot costs no order and no search of its own where no subject has changed.
+// A snapshot costs no order of its own where no subject has changed, and reads no mount table while nodes on cgroups
+// come and go.
 func TestSnapshotsShareWhatFollowsFromSubjects(t *testing.T) {
 	s := Empty().With(map[uint32]*Node{1: onUser(1, 1000, 5)}, nil)
 	same := s.With(map[uint32]*Node{1: onUser(1, 1000, 6)}, nil)
 	require.Same(t, s.order, same.order)
-	require.Same(t, s.enclosing, same.enclosing)
 	tree := s.With(map[uint32]*Node{2: {ID: 2, Resolved: identity.Resolved{Kind: enforce.KindTree}}}, nil)
 	require.NotSame(t, s.order, tree.order)
-	require.Same(t, s.enclosing, tree.enclosing, "a tree encloses nothing that the kernel side does not know")
-	require.NotSame(t, s.enclosing, s.With(map[uint32]*Node{1: nil}, nil).enclosing)
+	onCgroup := func(id uint32) *Node {
+		return &Node{ID: id, Resolved: identity.Resolved{Kind: enforce.KindCgroup, Dir: "/a"}}
+	}
+	cgroup := tree.With(map[uint32]*Node{3: onCgroup(3)}, nil)
+	require.Same(t, s.mount, tree.mount)
+	require.NotSame(t, s.mount, cgroup.mount)
+	require.Same(t, cgroup.mount, cgroup.With(map[uint32]*Node{4: onCgroup(4)}, nil).mount)
 }
