@@ -136,7 +136,9 @@ func TestTable(t *testing.T) {
 			switch some := len(all); {
 			case some == 0 || some < 40 && r.IntN(3) == 0:
 				n := &limited{res: randomSubject(r)}
-				for n.id = r.Uint32N(40); table.Get(n.id) != nil; n.id = (n.id + 1) % 40 {
+				n.id = r.Uint32N(40)
+				for table.Get(n.id) != nil {
+					n.id = (n.id + 1) % 40
 				}
 				all = append(all, n)
 				table.Put(n)
