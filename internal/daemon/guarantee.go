@@ -23,7 +23,7 @@ func (n *node) limitOn(way enforce.Direction) uint64 { return n.holding().Lowest
 
 // guaranteedIn returns the sum of the guarantees inside a node except those of one, in bytes/s. The caller holds d.mu.
 func (d *Daemon) guaranteedIn(outer, but *node, way enforce.Direction) uint64 {
-	return d.observe.Guarantees(d.draft(), way).In(outer.id, but.id)
+	return d.observe.GuaranteedIn(d.draft(), outer.id, but.id, way)
 }
 
 // admit refuses a guarantee that cannot be kept. The caller holds d.mu.

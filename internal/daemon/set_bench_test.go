@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/auth"
@@ -91,6 +93,17 @@ func BenchmarkSetOther(b *testing.B) {
 		"weight": func(h *harness, n uint64) func(uint64) error {
 			return func(i uint64) error {
 				_, err := h.Set(b.Context(), root, api.SetRequest{Subject: userOf(i % n), Wish: api.Wish{Weight: ptr(uint32(2 + i%50))}})
+				return err
+			}
+		},
+		"beside": func(h *harness, n uint64) func(uint64) error { // a limit is changed, and a tenth of the others has a guarantee
+			h.mustSet(root, "host", up(1e12))
+			for i := range n / 10 {
+				_, err := h.Set(b.Context(), root, api.SetRequest{Subject: userOf(10 * i), Wish: api.Wish{MinBytesPerSec: ptr(uint64(1))}})
+				require.NoError(b, err)
+			}
+			return func(i uint64) error {
+				_, err := h.Set(b.Context(), root, api.SetRequest{Subject: userOf(i % n), Wish: up(1e6 + i)})
 				return err
 			}
 		},

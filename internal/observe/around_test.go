@@ -53,6 +53,8 @@ func TestAroundIsASearch(t *testing.T) {
 			case rapid.Bool().Draw(t, "meant"):
 				n.Rules.Meant[enforce.OwnerAdmin] = []rules.Origin{rule}
 			}
+			n.Guaranteed[enforce.Up] = rapid.Uint64Range(0, 3).Draw(t, "guarantee")
+			n.Holding[enforce.OwnerAdmin].Up = rapid.Uint64Range(0, 1).Draw(t, "limit")
 			changed[n.ID] = n
 		}
 		s := Empty().With(changed, nil)
@@ -69,6 +71,9 @@ func TestAroundIsASearch(t *testing.T) {
 			}
 			want := aroundByScan(h.Observer, s.All(), slices.Clone(list), res, now)
 			require.Equal(t, want, h.Around(s, list, res, now), "%+v", res)
+		}
+		for outer := range uint32(14) {
+			require.Equal(t, h.Guarantees(s, enforce.Up).In(outer, 1), h.GuaranteedIn(s, outer, 1, enforce.Up))
 		}
 	})
 }

@@ -63,9 +63,32 @@ type Guarantees struct {
 
 // Guarantees finds them. For each guarantee it searches for the enclosing limits, so a caller that asks about several
 // limits calls it once.
-func (o *Observer) Guarantees(s *Snapshot, way enforce.Direction) (g Guarantees) {
+func (o *Observer) Guarantees(s *Snapshot, way enforce.Direction) Guarantees {
+	return o.guaranteesOf(s, way, func(*Node) bool { return true })
+}
+
+// GuaranteedIn returns Guarantees(s, way).In(outer, but). It searches only for what encloses those nodes that may be
+// inside.
+func (o *Observer) GuaranteedIn(s *Snapshot, outer, but uint32, way enforce.Direction) uint64 {
+	of := s.Node(outer)
+	return o.guaranteesOf(s, way, func(inner *Node) bool { return of != nil && of.mayEnclose(inner.Kind) }).In(outer, but)
+}
+
+// mayEnclose reports whether the node can enclose nodes of a kind: see Around.
+func (n *Node) mayEnclose(inner enforce.Kind) bool {
+	switch n.Kind {
+	case enforce.KindTree, enforce.KindUser:
+		return inner == enforce.KindTree
+	case enforce.KindCgroup:
+		return inner == enforce.KindTree || inner == enforce.KindCgroup
+	}
+	return true
+}
+
+// guaranteesOf returns the guarantees of some nodes, and of sockets.
+func (o *Observer) guaranteesOf(s *Snapshot, way enforce.Direction, some func(*Node) bool) (g Guarantees) {
 	for _, n := range s.nodesWith(indexKey{kind: keyGuarantee}) {
-		if rate := n.Guaranteed[way]; rate != 0 {
+		if rate := n.Guaranteed[way]; rate != 0 && some(n) {
 			g.nodes = append(g.nodes, promise{n, rate, o.LimitsAround(s, n, way)})
 		}
 	}
