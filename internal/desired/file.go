@@ -116,27 +116,40 @@ func (f *File) markBehind() {
 
 func (f *File) saveWhole() error {
 	f.last = written{}
-	all := f.content()
-	next := written{heading: heading{
-		Version: Version, BootID: f.boot, NextID: all.NextID, Nodes: all.Count, Records: all.Count, Synced: all.Count,
-	}}
-	var text bytes.Buffer
-	text.Write(next.heading.line())
-	for r := range all.Records {
-		if err := next.add(&text, Change{Node: &r}); err != nil {
-			return err
-		}
+	text, next, err := whole(f.boot, f.content())
+	if err != nil {
+		return err
 	}
 	if err := f.folder.KeepDamaged(f.path); err != nil {
 		return err
 	}
-	info, err := f.folder.Replace(f.path, text.Bytes())
+	info, err := f.folder.Replace(f.path, text)
 	if err != nil {
 		return err
 	}
 	next.info, next.size = info, info.Size()
 	f.last = next
 	return nil
+}
+
+// Text returns the file as Save writes it.
+func Text(bootID string, all Content) ([]byte, error) {
+	text, _, err := whole(bootID, all)
+	return text, err
+}
+
+func whole(bootID string, all Content) ([]byte, written, error) {
+	next := written{heading: heading{
+		Version: Version, BootID: bootID, NextID: all.NextID, Nodes: all.Count, Records: all.Count, Synced: all.Count,
+	}}
+	var text bytes.Buffer
+	text.Write(next.heading.line())
+	for r := range all.Records {
+		if err := next.add(&text, Change{Node: &r}); err != nil {
+			return nil, next, err
+		}
+	}
+	return text.Bytes(), next, nil
 }
 
 // Append appends changes to the file. It writes the whole file where that fails or the file has grown too long. The

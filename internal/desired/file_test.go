@@ -57,8 +57,8 @@ func formerText(t *testing.T, version, nodes int, records ...Change) []byte {
 	return text.Bytes()
 }
 
-// whole parses a file without damage.
-func whole(t *testing.T, text []byte) *State {
+// undamaged parses a file without damage.
+func undamaged(t *testing.T, text []byte) *State {
 	t.Helper()
 	s, err := Parse(text, "boot")
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ var afterChanges = []map[uint32]uint64{{}, {1: 5}, {1: 5, 2: 6}, {1: 7, 2: 6}, {
 
 func TestReadState(t *testing.T) {
 	text := stateText(t, true, fiveChanges...)
-	require.Equal(t, &State{Version: Version, BootID: "boot", NextID: 9, Nodes: []Record{*user(1, 7)}}, whole(t, text))
+	require.Equal(t, &State{Version: Version, BootID: "boot", NextID: 9, Nodes: []Record{*user(1, 7)}}, undamaged(t, text))
 	first := bytes.IndexByte(text, '\n') + 1
 
 	// A file that is cut anywhere, also between two records and in whatever boot, is noticed. Its state is the one
@@ -98,8 +98,8 @@ func TestReadState(t *testing.T) {
 			require.Equal(t, afterChanges[bytes.Count(text[:cut], []byte("\n"))-1], rates(s), "cut at %d", cut)
 		}
 	}
-	whole(t, append(bytes.Clone(text), 0, 0, 0))                      // as a file system may leave it after a power failure
-	whole(t, append(bytes.Clone(text), "1234abcd {\"next_id\":1"...)) // an unfinished write of a change
+	undamaged(t, append(bytes.Clone(text), 0, 0, 0))                      // as a file system may leave it after a power failure
+	undamaged(t, append(bytes.Clone(text), "1234abcd {\"next_id\":1"...)) // an unfinished write of a change
 
 	// The reader stops at a line that is changed, missing, in another place or without checksum.
 	lines := bytes.SplitAfter(text, []byte("\n"))
@@ -139,9 +139,9 @@ func TestReadStateAfterPowerCut(t *testing.T) {
 func TestReadFormerState(t *testing.T) {
 	for version := 2; version < summedVersion; version++ {
 		text := formerText(t, version, 2, fiveChanges...)
-		require.Equal(t, &State{Version: version, BootID: "boot", NextID: 9, Nodes: []Record{*user(1, 7)}}, whole(t, text))
+		require.Equal(t, &State{Version: version, BootID: "boot", NextID: 9, Nodes: []Record{*user(1, 7)}}, undamaged(t, text))
 		lines := bytes.SplitAfter(text, []byte("\n"))
-		require.Equal(t, afterChanges[2], rates(whole(t, bytes.Join(lines[:3], nil))), "what was added later is not counted")
+		require.Equal(t, afterChanges[2], rates(undamaged(t, bytes.Join(lines[:3], nil))), "what was added later is not counted")
 		s, err := Parse(bytes.Join(lines[:2], nil), "boot")
 		require.NoError(t, err)
 		require.ErrorContains(t, s.Damage, "it ends after 1 of at least 2 records")
@@ -155,7 +155,7 @@ func TestReadFormerState(t *testing.T) {
 	s, err := Parse([]byte(`{"version":1,"boot_id":"x","next_id":4,"nodes":[]} x`), "boot")
 	require.NoError(t, err)
 	require.Error(t, s.Damage)
-	s = whole(t, []byte("{\n\t\"version\": 1, \"boot_id\": \"x\", \"next_id\": 4, \"nodes\": []\n}\n"))
+	s = undamaged(t, []byte("{\n\t\"version\": 1, \"boot_id\": \"x\", \"next_id\": 4, \"nodes\": []\n}\n"))
 	require.EqualValues(t, 4, s.NextID)
 	_, err = Parse([]byte(`{"version":99,"surprise":1}`), "boot")
 	require.ErrorContains(t, err, "newer netnice")

@@ -2,15 +2,12 @@
 package desiredtest
 
 import (
-	"log/slog"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/internal/desired"
-	"github.com/netnice/netnice/internal/statefile"
 )
 
 // Whole is a file of version 9 with a record of each kind, and changes behind them.
@@ -59,12 +56,7 @@ func SpoiltText(node string) []byte {
 // Text returns a file of these records, as File writes it whole.
 func Text(t testing.TB, bootID string, nextID uint32, records ...desired.Record) []byte {
 	t.Helper()
-	folder := statefile.New(statefile.Options{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
-	file := desired.NewFile(desired.FileOptions{Folder: folder, BootID: bootID, Content: func() desired.Content {
-		return desired.Content{NextID: nextID, Count: len(records), Records: slices.Values(records)}
-	}})
-	require.NoError(t, file.Save())
-	text, err := os.ReadFile(file.Path())
+	text, err := desired.Text(bootID, desired.Content{NextID: nextID, Count: len(records), Records: slices.Values(records)})
 	require.NoError(t, err)
 	return text
 }
