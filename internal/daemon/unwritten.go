@@ -39,7 +39,7 @@ func (d *Daemon) unwrittenWarnings(path string, lifts bool) []string {
 	return []string{text}
 }
 
-// writeAgain writes the files again that are behind. look tries the file of the limits.
+// writeAgain writes the files again that are behind. SaveIfDue tries the file of the limits.
 func (d *Daemon) writeAgain() {
 	// IsBehind is asked without the locks first, because some calls hold them for long.
 	if path := d.cpuSharePath(); d.files.IsBehind(path) {

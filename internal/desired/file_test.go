@@ -113,7 +113,7 @@ func TestReadState(t *testing.T) {
 		"exchanged":    {[][]byte{lines[0], lines[2], lines[1]}, 0},
 		"no checksum":  {[][]byte{lines[0], lines[1], lines[2], lines[3][sumDigits+1:]}, 2},
 		"no hex":       {[][]byte{lines[0], append([]byte("zzzz"), lines[1][4:]...)}, 0},
-		"first Change": {[][]byte{lines[0], lines[2], lines[3]}, 0},
+		"first change": {[][]byte{lines[0], lines[2], lines[3]}, 0},
 	} {
 		s, err := Parse(bytes.Join(c.lines, nil), "boot")
 		require.NoError(t, err, name)

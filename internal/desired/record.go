@@ -1,5 +1,5 @@
-// Package desired owns what is wanted: the record of each limit, and the state file, which is a snapshot of the records
-// and a journal of changes. It knows no node of the kernel's, resolves no subject, and brings nothing into force.
+// Package desired owns the desired state: the table of nodes with its indexes, the record of each node, and the state file,
+// which is a snapshot of the records and a journal of changes. It resolves no subject, and brings nothing into force.
 package desired
 
 import (

@@ -17,13 +17,17 @@ type enclosures struct {
 
 // enclosures returns those of a snapshot.
 func (s *Snapshot) enclosures(resolver *identity.Resolver) *enclosures {
-	return &enclosures{index: &s.index, resolver: resolver, mount: s.mount.get(func() string {
-		if s.cgroups == 0 {
-			return ""
+	e := &enclosures{index: &s.index, resolver: resolver}
+	if s.cgroups != 0 {
+		e.mount = s.mount.get(func() string {
+			mount, _ := resolver.CgroupRoot()
+			return mount
+		})
+		if e.mount == "" { // it failed then; until it does not, no cgroup encloses another node
+			e.mount, _ = resolver.CgroupRoot()
 		}
-		mount, _ := resolver.CgroupRoot() // without it no cgroup encloses another node
-		return mount
-	})}
+	}
+	return e
 }
 
 // host returns the node on the host, 0 = there is none; user and cgroup do the same for a user and a folder.

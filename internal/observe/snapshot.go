@@ -231,16 +231,22 @@ func Matches(on, res identity.Resolved, named *api.Subject) bool {
 	return on.Same(res) || res.Named() && on.Subject == res.Subject // a unit may have restarted since
 }
 
-// find returns the node that a request names, nil if there is none: see Matches.
-func (s *Snapshot) find(res identity.Resolved, named *api.Subject) *Node {
+// find returns the node that a request names, nil if there is none: see Matches. As desired.Table.Find, it prefers one
+// that means the same to the kernel, and then the lowest id.
+func (s *Snapshot) find(res identity.Resolved, named *api.Subject) (found *Node) {
+	same := false
 	for _, part := range s.nodes {
 		for _, n := range part {
-			if Matches(n.Resolved, res, named) {
-				return n
+			if !Matches(n.Resolved, res, named) {
+				continue
+			}
+			is := named == nil && n.Resolved.Same(res)
+			if found == nil || is && !same || is == same && n.ID < found.ID {
+				found, same = n, is
 			}
 		}
 	}
-	return nil
+	return found
 }
 
 // shownLimits returns the node's limits in the form of the API.

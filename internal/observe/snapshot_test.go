@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 )
@@ -88,4 +89,19 @@ func TestSnapshotsShareWhatFollowsFromSubjects(t *testing.T) {
 	require.Same(t, s.mount, tree.mount)
 	require.NotSame(t, s.mount, cgroup.mount)
 	require.Same(t, cgroup.mount, cgroup.With(map[uint32]*Node{4: onCgroup(4)}, nil).mount)
+}
+
+// A unit has restarted in a cgroup on which there is a limit by its folder. The unit's own limit keeps its former cgroup.
+func TestFindPrefersWhatTheKernelKnows(t *testing.T) {
+	on := func(kind api.Kind, id string, key uint64) *Node {
+		return &Node{Resolved: identity.Resolved{Subject: api.Subject{Kind: kind, ID: id}, Kind: enforce.KindCgroup, Key: key}}
+	}
+	nodes := map[uint32]*Node{1: on(api.KindUnit, "foo.service", 5), 600: on(api.KindCgroup, "/system.slice/foo.service", 7)}
+	for id, n := range nodes {
+		n.ID = id
+	}
+	s := Empty().With(nodes, nil)
+	require.Equal(t, uint32(600), s.find(on(api.KindUnit, "foo.service", 7).Resolved, nil).ID)
+	require.Equal(t, uint32(1), s.find(on(api.KindUnit, "foo.service", 9).Resolved, nil).ID)
+	require.Nil(t, s.find(on(api.KindUnit, "bar.service", 9).Resolved, nil))
 }

@@ -1,6 +1,6 @@
 // Package statefile keeps files in the state folder. It reads only files that nobody but root could have written,
 // replaces a file as a whole, keeps damaged files under another name, and knows which files could not be written or
-// were changed by somebody else. It never knows what the files are for, and tells nobody: faults are values.
+// were changed by somebody else. It does not know what the files are for. It logs faults, and returns them as values.
 package statefile
 
 import (
@@ -71,7 +71,7 @@ func (f *Folder) Wrote(path string, err error) {
 		f.log.Info("the state is written again", "file", path)
 		return
 	}
-	f.log.Warn("the state could not be written; what is wanted holds all the same, and it is tried again", "file", path, "err", err, "remedy", f.remedy(err))
+	f.log.Warn("the state could not be written; the desired state holds all the same, and it is tried again", "file", path, "err", err, "remedy", f.remedy(err))
 }
 
 // Unwritten returns the error of the last attempt to write or remove a file, nil if there was none.

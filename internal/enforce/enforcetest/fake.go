@@ -15,7 +15,7 @@ import (
 type Kernel struct {
 	mu           sync.Mutex
 	nodes        map[uint32]enforce.NodeSpec
-	subjects     map[subject]uint32 // the node that was set last, which may have gone
+	subjects     map[subject]uint32 // the node that was set last, which may have gone; none of the pool's
 	stats        map[uint32]enforce.NodeStats
 	destinations enforce.Destinations
 	sockets      []enforce.SocketStats
@@ -140,7 +140,9 @@ func (k *Kernel) set(spec enforce.NodeSpec) {
 		k.stats[spec.ID] = stats
 	}
 	k.nodes[spec.ID] = spec
-	k.subjects[subjectOf(spec)] = spec.ID
+	if spec.Store == 0 { // those of the pool may share a subject
+		k.subjects[subjectOf(spec)] = spec.ID
+	}
 }
 
 // SetNode implements enforce.Kernel. It refuses the same specs as a kernel would.
