@@ -15,6 +15,10 @@
 #include "port_owner.h"
 #include "sent_by.h"
 
+/* An acknowledgement with all its headers and options; a little data may be as
+ * short. */
+#define NN_ACK_MOST 140
+
 enum nn_egress_verdict {
 	NN_EGRESS_BACK = 0, /* TCP gets an error and keeps the data */
 	NN_EGRESS_PASS = 1,
@@ -233,6 +237,34 @@ static __always_inline int nn_unlimited_sent(struct __sk_buff *skb, void *sk,
 	return NN_EGRESS_PASS;
 }
 
+/* An acknowledgement of a connection that nobody limited has used so far, which
+ * a process sends as it reads: so does one that has accepted the connection by
+ * a listener of another's. While a call has the connection it sends for none
+ * but that. */
+static __always_inline bool nn_reader_may_be_limited(struct __sk_buff *skb,
+						     const struct nn_socket *s)
+{
+	struct sock *sk;
+
+	if (skb->len > NN_ACK_MOST)
+		return false;
+	sk = nn_packet_sock(skb);
+	return sk && BPF_CORE_READ(sk, sk_lock.owned) && nn_another_sends(s);
+}
+
+/* The state of such a connection: it is the calling process's from now on. */
+static __noinline struct nn_socket *nn_read_by_caller(struct __sk_buff *skb,
+						      struct bpf_sock *sk,
+						      struct nn_socket *s)
+{
+	s = nn_sent_by_caller(skb, sk, s);
+	if (s) {
+		nn_port_of(s, sk->src_port);
+		nn_socket_ask(s);
+	}
+	return s;
+}
+
 /* The egress hook sends a deferred transmit back to TCP, which keeps the data
  * and tries again (the program sees nothing). The hook also sees the device of
  * a packet and, where it may look at tasks, the sender of non-TCP traffic. */
@@ -272,6 +304,10 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 		nn_tcp_look(skb, &t);
 		if (t.data) /* a reader sends acknowledgements alone */
 			s = nn_subflow_sent_by_caller(skb, sk, s);
+		limited = s && nn_socket_limited(s);
+	}
+	if (users && !limited && nn_reader_may_be_limited(skb, s)) {
+		s = nn_read_by_caller(skb, sk, s);
 		limited = s && nn_socket_limited(s);
 	}
 	if (!limited)

@@ -28,6 +28,22 @@ static __always_inline bool nn_user_has(struct nn_socket *s, bool *unsure)
 	return true;
 }
 
+/* What a process has sent by a connection is charged to it, also once it has
+ * the connection no more and another one has it open. */
+static __always_inline bool nn_left_to_send(struct sock *sk)
+{
+	struct mptcp_sock *msk = (void *)sk;
+	struct tcp_sock *tp = (void *)sk;
+
+	if (sk->__sk_common.skc_state == TCP_LISTEN)
+		return false;
+	if (sk->sk_protocol == IPPROTO_MPTCP)
+		return BPF_CORE_READ(msk, write_seq) !=
+		       BPF_CORE_READ(msk, snd_una);
+	return sk->sk_protocol == IPPROTO_TCP &&
+	       BPF_CORE_READ(tp, write_seq) != BPF_CORE_READ(tp, snd_una);
+}
+
 /* Whether a process that is not known to use the socket does: it sleeps in a
  * call on it, or the one that did has it no more. Several may have it that
  * nobody is known to use; an heir is not the first of them. */
@@ -37,6 +53,10 @@ static __always_inline bool nn_has_taken(struct task_struct *t,
 					 bool *unsure)
 {
 	if (s && s->tgid) {
+		if (nn_left_to_send(sk)) {
+			*unsure = true;
+			return false;
+		}
 		if (!nn_user_has(s, unsure))
 			return true;
 	} else if (!nn_inherited(t, file, fd)) {

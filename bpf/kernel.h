@@ -317,6 +317,8 @@ struct tcp_sock {
 
 struct mptcp_sock {
 	struct inet_connection_sock sk;
+	__u64 write_seq;
+	__u64 snd_una;
 	bool use_64bit_ack;
 } __core;
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -56,5 +57,72 @@ func (f *inbound) accepts() {
 		if _, err := x.Stop(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A limited process accepts connections from a listener of its parent's, which nothing limits, reads from each for half a
+// second, and closes it.
+func TestDownAcceptedFromAnother(t *testing.T) {
+	t.Parallel()
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	const limit, connections = 5e6, 8
+	x := f.python(options{in: f.A}, `
+import select
+listener = socket.create_server(("::", 6001), family=socket.AF_INET6, dualstack_ipv6=True, backlog=100)
+child = os.fork()
+if child:
+    say("ready", child)
+    signal.pause()
+listener.setblocking(False)
+got = 0
+def serve():
+    global got
+    ends = {}
+    while True:
+        for s in select.select([listener, *ends], [], [], 0.05)[0]:
+            try:
+                if s is listener:
+                    ends[s.accept()[0]] = time.monotonic() + 0.5
+                else:
+                    got += len(s.recv(1 << 18))
+            except OSError:
+                pass
+        for s in [s for s, end in ends.items() if end < time.monotonic()]:
+            s.close()
+            del ends[s]
+threading.Thread(target=serve, daemon=True).start()
+while wait():
+    say("got", got, time.monotonic())
+`)
+	pid := x.read("ready")
+	f.must("set", "--pid", pid, "--down", fmt.Sprintf("%.0fB/s", limit))
+	f.python(options{in: f.B}, `
+def send(to):
+    while True:
+        try:
+            with connect(to) as s:
+                flood(s)
+        except OSError:
+            time.sleep(0.01)
+for i in range(`+fmt.Sprint(connections)+`):
+    threading.Thread(target=send, args=(sys.argv[1 + i % 2],), daemon=True).start()
+signal.pause()
+`, fmt.Sprintf("%s:6001", f.A4), fmt.Sprintf("[%s]:6001", f.A6))
+	read := func() (bytes, at float64) {
+		x.tell("how much")
+		if _, err := fmt.Sscan(x.read("got"), &bytes, &at); err != nil {
+			t.Fatal(err)
+		}
+		return bytes, at
+	}
+	time.Sleep(2 * time.Second)
+	before, from := read()
+	time.Sleep(5 * time.Second)
+	after, to := read()
+	rate := (after - before) / (to - from)
+	t.Logf("%.2f of the limit is read", rate/limit)
+	// What came before the first read, 16 times a second, is of a connection that nobody limited has used.
+	if rate > 1.5*limit || rate < 0.3*limit {
+		t.Errorf("%.0f bytes/s are read, want at most 1.5 of %.0f, and 0.3 at least", rate, limit)
 	}
 }
