@@ -47,6 +47,7 @@ static __always_inline void nn_buffer_record(struct seq_file *seq,
 	r.used_bytes = sk->sk_wmem_alloc.refs.counter - 1;
 	r.queued_bytes = s->queued_bytes;
 	r.largest_bytes = s->largest_bytes;
+	r.locked = BPF_CORE_READ(sk, sk_lock.owned);
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		__u32 node = s->path[i].node;
 		struct nn_node *n;

@@ -589,7 +589,7 @@ struct nn_buffer_record {
 	__u32 used_bytes; /* used part of size_bytes */
 	__u32 queued_bytes;
 	__u32 largest_bytes;
-	__u32 pad;
+	__u32 locked; /* 1: a call has it, maybe while it waits for room */
 	struct nn_buffer_hop hops[NN_PATH_MAX];
 };
 

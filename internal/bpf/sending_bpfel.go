@@ -29,7 +29,7 @@ type sendingNnBufferRecord struct {
 	UsedBytes    uint32
 	QueuedBytes  uint32
 	LargestBytes uint32
-	Pad          uint32
+	Locked       uint32
 	Hops         [8]struct {
 		_     structs.HostLayout
 		Child uint64

@@ -74,7 +74,7 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	s := &sender{
 		log: k.log, base: k.Object(), obj: obj, alias: k.alias, nodes: map[uint32]*outgoing{},
 		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
-		buffers: buffers{some: true}, // an earlier process may have made some smaller
+		buffers: buffers{some: true, settings: newSettings()}, // an earlier process may have made some smaller
 		beside:  k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) }, turnUp: k.turnUp,
 	}
 	s.short.quiet = shortLooks

@@ -43,6 +43,8 @@ type buffers struct {
 	some  bool      // some sockets may have a small buffer
 	next  time.Time // time of the next sample
 	pause time.Duration
+
+	settings settings
 }
 
 // sharers counts the sockets that have packets in a queue, by network namespace, node and child.
@@ -157,7 +159,7 @@ func (s *sender) setBuffers() (changed bool, err error) {
 		if r.OwnBytes != 0 || want != 0 {
 			small = append(small, r)
 		}
-		if !bufferDiffers(r, want) {
+		if !bufferDiffers(r, want) || want != 0 && r.Locked != 0 {
 			continue
 		}
 		done, err := s.setBuffer(&f, r, want)
@@ -175,14 +177,13 @@ func (s *sender) setBuffer(f *finder, r *bpf.BufferRecord, want uint32) (done bo
 	if fd < 0 {
 		return false, nil
 	}
-	defer unix.Close(fd)
 	var now bpf.Buffer
 	err = s.base.Buffers.Lookup(int32(fd), &now)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return false, fmt.Errorf("read what the buffer of a socket was: %w", err)
+		return false, errors.Join(fmt.Errorf("read what the buffer of a socket was: %w", err), unix.Close(fd))
 	}
 	if now.OwnBytes != r.OwnBytes { // the program has set it meanwhile
-		return true, nil
+		return true, unix.Close(fd)
 	}
 	own := r.OwnBytes
 	if own == 0 {
@@ -194,13 +195,16 @@ func (s *sender) setBuffer(f *finder, r *bpf.BufferRecord, want uint32) (done bo
 	}
 	// The note holds the size that is set next. From that, the hook knows that the setter is not the program.
 	if err := s.base.Buffers.Put(int32(fd), &note); err != nil {
-		return false, fmt.Errorf("note the buffer of a socket: %w", err)
+		return false, errors.Join(fmt.Errorf("note the buffer of a socket: %w", err), unix.Close(fd))
 	}
-	// The kernel doubles the value that it is given.
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, int(note.Set)); err != nil {
-		return false, errors.Join(fmt.Errorf("set the buffer of a socket to %d: %w", size, err), s.base.Buffers.Put(int32(fd), &now))
-	}
-	return true, nil
+	return s.buffers.settings.within(settingTime, func() error {
+		// The kernel doubles the value that it is given.
+		err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, int(note.Set))
+		if err != nil {
+			err = errors.Join(fmt.Errorf("set the buffer of a socket to %d: %w", size, err), s.base.Buffers.Put(int32(fd), &now))
+		}
+		return errors.Join(err, unix.Close(fd))
+	})
 }
 
 // releaseBuffers gives sockets that no limit concerns any more their own sizes back.
