@@ -165,11 +165,6 @@ func TestExplain(t *testing.T) {
 	require.Equal(t, "one; two", message)
 }
 
-func TestDaemonEnvironment(t *testing.T) {
-	require.Equal(t, []string{"PATH=/bin", "NETNICE_SOCKET=/s"},
-		daemonEnvironment([]string{"PATH=/bin", "LD_PRELOAD=x", "SSH_AUTH_SOCK=/a", "NETNICE_SOCKET=/s"}))
-}
-
 func TestMachine(t *testing.T) {
 	m := Machine{}
 	require.True(t, m.Alive(os.Getpid()))

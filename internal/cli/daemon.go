@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/background"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -76,7 +77,7 @@ func (f *daemonFlags) args() []string {
 
 func (a *App) daemon() *cobra.Command {
 	var where daemonFlags
-	var onDemand, preload, verbose, background bool
+	var onDemand, preload, verbose, detached bool
 	var log, adminGroup string
 	cmd := &cobra.Command{
 		Use:   "daemon",
@@ -89,10 +90,10 @@ SIGHUP has it read the files of rules again.`,
 			if a.System.EUID() != 0 {
 				return failWith(exitDenied, "sudo netnice up", "only root can run the daemon")
 			}
-			if background {
+			if detached {
 				return a.background(cmd, log)
 			}
-			nameProcess()
+			background.NameProcess()
 			level := slog.LevelInfo
 			if verbose {
 				level = slog.LevelDebug
@@ -104,7 +105,7 @@ SIGHUP has it read the files of rules again.`,
 			defer signal.Stop(hangup)
 			out := a.Err
 			if cmd.Flags().Changed("log") { // detached: its output is that file
-				file, err := openRotatingLog(log, mostLogBytes, 1, 2)
+				file, err := background.OpenLog(log, background.MostLogBytes, 1, 2)
 				if err != nil {
 					return err
 				}
@@ -130,7 +131,7 @@ SIGHUP has it read the files of rules again.`,
 	flags.BoolVar(&preload, "preload", true, "load the kernel programs for received and for non-TCP traffic at the start, not with the first limit that needs them; never with --on-demand")
 	flags.StringVar(&adminGroup, "admin-group", DefaultAdminGroup, "`group` whose members may do what root may; \"\" for none")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
-	flags.BoolVar(&background, "background", false, "start it detached, print its pid, and end")
+	flags.BoolVar(&detached, "background", false, "start it detached, print its pid, and end")
 	flags.StringVar(&log, "log", a.LogPath, "`file` for the log of a daemon in the background")
 	for _, name := range []string{"background", "log"} {
 		_ = flags.MarkHidden(name)
@@ -139,7 +140,7 @@ SIGHUP has it read the files of rules again.`,
 }
 
 // background starts the same command once more, without --background and
-// detached; see Machine.StartDetached.
+// detached; see background.Start.
 func (a *App) background(cmd *cobra.Command, log string) error {
 	args := []string{"daemon", "--socket", a.socket, "--pin-dir", a.PinDir, "--log=" + log}
 	for _, name := range []string{"state-dir", "cgroup-root", "config-dir", "admin-group", "on-demand", "preload", "beside", "verbose"} {
@@ -147,7 +148,7 @@ func (a *App) background(cmd *cobra.Command, log string) error {
 			args = append(args, "--"+name+"="+f.Value.String())
 		}
 	}
-	pid, err := detach(args, log)
+	pid, err := background.Detach(args, log)
 	if err != nil {
 		foreground := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, "--log=") })
 		return failWith(exitFailed, "netnice "+strings.Join(foreground, " ")+"  runs it in the foreground", "%v", err)

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/client"
-	"github.com/netnice/netnice/internal/daemon"
 )
 
 func (a *App) down() *cobra.Command {
@@ -87,7 +86,7 @@ func (a *App) downByDaemon(ctx context.Context, c *client.Client, dryRun bool) e
 
 // downSilent lifts the limits of a daemon that runs and is not found on its socket. It waits a while for the daemon to
 // make the socket again. After that it ends the daemon by a signal, and lifts the limits as those of a dead daemon.
-func (a *App) downSilent(ctx context.Context, c *client.Client, r daemon.Running, where *daemonFlags, dryRun bool) error {
+func (a *App) downSilent(ctx context.Context, c *client.Client, r RunningDaemon, where *daemonFlags, dryRun bool) error {
 	message, hint := a.unreachable(r)
 	if a.System.EUID() != 0 || !a.listensHere(r) {
 		return failWith(exitNoDaemon, hint, "%s", message)

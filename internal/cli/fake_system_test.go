@@ -19,7 +19,6 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client/clienttest"
 	"github.com/netnice/netnice/internal/cli"
-	"github.com/netnice/netnice/internal/daemon"
 	"github.com/netnice/netnice/internal/identity"
 )
 
@@ -30,17 +29,17 @@ func (fakeSystem) EUID() int { return number("NETNICE_TEST_EUID") }
 
 // Daemon finds the daemon that was started last, while it runs. $NETNICE_TEST_LISTENS is the socket on which it listens
 // instead of the right one.
-func (fakeSystem) Daemon(...string) (daemon.Running, bool) {
+func (fakeSystem) Daemon(cli.DaemonPlace) (cli.RunningDaemon, bool) {
 	text, err := os.ReadFile(filepath.Join(os.Getenv("NETNICE_TEST_DIR"), "holder"))
 	if err != nil {
-		return daemon.Running{}, false
+		return cli.RunningDaemon{}, false
 	}
 	pid, err := strconv.Atoi(string(text))
-	r := daemon.Running{PID: pid, Socket: cmp.Or(os.Getenv("NETNICE_TEST_LISTENS"), os.Getenv("NETNICE_SOCKET"))}
+	r := cli.RunningDaemon{PID: pid, Socket: cmp.Or(os.Getenv("NETNICE_TEST_LISTENS"), os.Getenv("NETNICE_SOCKET"))}
 	return r, err == nil && (cli.Machine{}).Alive(pid)
 }
 
-func (fakeSystem) SignalDaemon(r daemon.Running, signal syscall.Signal, _ ...string) error {
+func (fakeSystem) SignalDaemon(r cli.RunningDaemon, signal syscall.Signal, _ cli.DaemonPlace) error {
 	return syscall.Kill(r.PID, signal)
 }
 

@@ -3,15 +3,10 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // logger makes the log of a command that serves. A log in the journal has the priority of each record, any other log
@@ -98,74 +93,4 @@ func (h *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (h *journalHandler) WithGroup(name string) slog.Handler {
 	return &journalHandler{shared: h.shared, text: h.text.WithGroup(name)}
-}
-
-// mostLogBytes is the size at which a file of the log is put aside. There are two files at most.
-const mostLogBytes = 1 << 20
-
-// rotatingLog is the file to which a detached daemon writes its log. A full file is renamed to FILE.1, replaces the
-// former file of that name, and a new file begins.
-type rotatingLog struct {
-	path string
-	most int64
-	onto []int // file descriptors that always are the present file, for output that does not go through the log
-
-	mu   sync.Mutex
-	file *os.File
-	size int64
-}
-
-func openRotatingLog(path string, most int64, onto ...int) (*rotatingLog, error) {
-	l := &rotatingLog{path: path, most: most, onto: onto}
-	if err := l.open(); err != nil {
-		return nil, err
-	}
-	return l, nil
-}
-
-// openLog opens a file of the log to add to it.
-func openLog(path string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("make room for the log: %w", err)
-	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the log: %w", err)
-	}
-	return file, nil
-}
-
-func (l *rotatingLog) open() error {
-	file, err := openLog(l.path)
-	if err != nil {
-		return err
-	}
-	info, err := file.Stat()
-	if err != nil {
-		return fmt.Errorf("look at the log: %w", errors.Join(err, file.Close()))
-	}
-	for _, fd := range l.onto {
-		if err := unix.Dup3(int(file.Fd()), fd, 0); err != nil {
-			return fmt.Errorf("write to the log: %w", errors.Join(err, file.Close()))
-		}
-	}
-	if l.file != nil {
-		_ = l.file.Close() // everything has been written
-	}
-	l.file, l.size = file, info.Size()
-	return nil
-}
-
-// Write implements io.Writer. A file that cannot be put aside is written to nevertheless.
-func (l *rotatingLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.size > 0 && l.size+int64(len(p)) > l.most {
-		if err := os.Rename(l.path, l.path+".1"); err == nil {
-			_ = l.open() // after a failure the log goes on in the renamed file
-		}
-	}
-	n, err := l.file.Write(p)
-	l.size += int64(n)
-	return n, err
 }

@@ -12,8 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
-
-	"github.com/netnice/netnice/internal/daemon"
 )
 
 // userAlone is a machine without a daemon, on which an ordinary user runs commands.
@@ -21,9 +19,9 @@ type userAlone struct{ Machine }
 
 func (userAlone) EUID() int { return 1000 }
 
-func (userAlone) Daemon(...string) (daemon.Running, bool) { return daemon.Running{}, false }
+func (userAlone) Daemon(DaemonPlace) (RunningDaemon, bool) { return RunningDaemon{}, false }
 
-func (userAlone) SignalDaemon(daemon.Running, syscall.Signal, ...string) error {
+func (userAlone) SignalDaemon(RunningDaemon, syscall.Signal, DaemonPlace) error {
 	return errors.New("a signal was sent")
 }
 

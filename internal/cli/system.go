@@ -19,7 +19,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
 	"github.com/netnice/netnice/internal/account"
-	"github.com/netnice/netnice/internal/daemon"
+	"github.com/netnice/netnice/internal/background"
 	"github.com/netnice/netnice/internal/identity"
 )
 
@@ -33,10 +33,7 @@ type System interface {
 	ProcessName(pid int) (string, error)
 	// Alive reports whether a process exists and has a thread that runs.
 	Alive(pid int) bool
-	// Daemon finds the netnice daemon that holds one of these locks; false if none does, or if that cannot be told.
-	Daemon(locks ...string) (daemon.Running, bool)
-	// SignalDaemon sends a daemon a signal, if it still holds one of the locks.
-	SignalDaemon(r daemon.Running, signal syscall.Signal, locks ...string) error
+	DaemonFinder
 	LookPath(name string) (string, error)
 	// Exec becomes the command; it returns only on failure.
 	Exec(path string, argv []string) error
@@ -61,8 +58,26 @@ type System interface {
 	Terminal(out io.Writer) (width, height int)
 }
 
-// Machine is the System of a real machine. It has no state.
-type Machine struct{}
+// DaemonFinder finds a daemon that does not answer. The kernel knows its process by the files that it has locked.
+type DaemonFinder interface {
+	// Daemon finds the netnice daemon of a place; false if there is none, or if that cannot be told.
+	Daemon(at DaemonPlace) (RunningDaemon, bool)
+	// SignalDaemon sends a daemon a signal, if it still is the daemon of the place.
+	SignalDaemon(r RunningDaemon, signal syscall.Signal, at DaemonPlace) error
+}
+
+// DaemonPlace holds what a daemon has locked: the place of its socket, and its folders.
+type DaemonPlace struct{ Socket, StateDir, PinDir string }
+
+// RunningDaemon is a daemon that was found.
+type RunningDaemon struct {
+	PID int
+	// Socket is the socket that it listens on, by its command line; "" = unknown.
+	Socket string
+}
+
+// Machine is the System of a real machine. Beside what finds the daemon it has no state.
+type Machine struct{ DaemonFinder }
 
 // EUID returns the effective user id.
 func (Machine) EUID() int { return os.Geteuid() }
@@ -89,14 +104,6 @@ func (Machine) ProcessName(pid int) (string, error) {
 // its first thread has ended. It holds its files and locks until the last thread has ended.
 func (Machine) Alive(pid int) bool { return identity.Runs(pid) }
 
-// Daemon asks the kernel for the holder of the locks.
-func (Machine) Daemon(locks ...string) (daemon.Running, bool) { return daemon.FindRunning(locks...) }
-
-// SignalDaemon looks at the holder of the locks once more.
-func (Machine) SignalDaemon(r daemon.Running, signal syscall.Signal, locks ...string) error {
-	return daemon.SignalRunning(r, signal, locks...)
-}
-
 // LookPath finds a command as a shell does; a "." in PATH counts.
 func (Machine) LookPath(name string) (string, error) {
 	path, err := exec.LookPath(name)
@@ -109,6 +116,11 @@ func (Machine) LookPath(name string) (string, error) {
 // Exec calls execve with the present environment.
 func (Machine) Exec(path string, argv []string) error {
 	return unix.Exec(path, argv, os.Environ())
+}
+
+// StartDetached starts the process by way of a second one.
+func (Machine) StartDetached(args []string, log string) (int, error) {
+	return background.Start(args, log)
 }
 
 // serviceName is the unit that the packages and make install provide.
@@ -128,7 +140,7 @@ func (Machine) HasService(ctx context.Context, socket string) bool {
 	if err != nil {
 		return false
 	}
-	own, err := os.Stat(self)
+	own, err := os.Stat(background.Self)
 	return err == nil && os.SameFile(its, own)
 }
 

@@ -13,40 +13,39 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/client"
-	"github.com/netnice/netnice/internal/daemon"
 )
 
 // A daemon may run and not be found on its socket: /run was emptied, or a file system is mounted over it. The daemon
 // makes the socket again within seconds. Commands that do not wait for that name the daemon's process, which the kernel
 // knows by the daemon's locks.
 
-// locks returns the files and folders that the daemon of this command has locked.
-func (a *App) locks(stateDir string) []string {
-	return append(daemon.Locks(a.socket, stateDir), a.PinDir)
+// place returns where the daemon of this command is.
+func (a *App) place(stateDir string) DaemonPlace {
+	return DaemonPlace{Socket: a.socket, StateDir: stateDir, PinDir: a.PinDir}
 }
 
 // running finds the daemon that holds one of the locks.
-func (a *App) running(stateDir string) (daemon.Running, bool) {
-	return a.System.Daemon(a.locks(stateDir)...)
+func (a *App) running(stateDir string) (RunningDaemon, bool) {
+	return a.System.Daemon(a.place(stateDir))
 }
 
 // runningSilent is running for the daemon of this socket, after a call that has failed.
-func (a *App) runningSilent(failed error, stateDir string) (daemon.Running, bool) {
+func (a *App) runningSilent(failed error, stateDir string) (RunningDaemon, bool) {
 	if !errors.Is(failed, client.ErrNoDaemon) {
-		return daemon.Running{}, false
+		return RunningDaemon{}, false
 	}
 	r, ok := a.running(stateDir)
 	return r, ok && a.listensHere(r)
 }
 
 // listensHere reports whether a daemon is known to be the one of this socket.
-func (a *App) listensHere(r daemon.Running) bool {
+func (a *App) listensHere(r RunningDaemon) bool {
 	path, err := filepath.Abs(a.socket)
 	return err == nil && r.Socket == path
 }
 
 // unreachable describes a daemon that runs and does not listen on the socket.
-func (a *App) unreachable(r daemon.Running) (message, hint string) {
+func (a *App) unreachable(r RunningDaemon) (message, hint string) {
 	if r.Socket != "" && !a.listensHere(r) {
 		return fmt.Sprintf("nobody listens on %s; the daemon that runs (pid %d) listens on %s", a.socket, r.PID, r.Socket),
 			"netnice --socket " + r.Socket + " ..."
@@ -83,8 +82,8 @@ func (a *App) reached(ctx context.Context, c *client.Client) bool {
 }
 
 // end ends a daemon by a signal, and waits until it has ended.
-func (a *App) end(ctx context.Context, r daemon.Running, signal syscall.Signal, stateDir string) error {
-	if err := a.System.SignalDaemon(r, signal, a.locks(stateDir)...); err != nil {
+func (a *App) end(ctx context.Context, r RunningDaemon, signal syscall.Signal, stateDir string) error {
+	if err := a.System.SignalDaemon(r, signal, a.place(stateDir)); err != nil {
 		return err
 	}
 	if now, ok := a.running(stateDir); !ok || now.PID != r.PID {
@@ -101,7 +100,7 @@ func (a *App) inService(pid int) bool {
 
 // endSilent asks a daemon that does not listen on its socket to end, and kills it if it does not end. The limits of a
 // killed daemon stay in the kernel, and the caller lifts them.
-func (a *App) endSilent(ctx context.Context, r daemon.Running, stateDir string) error {
+func (a *App) endSilent(ctx context.Context, r RunningDaemon, stateDir string) error {
 	if a.inService(r.PID) {
 		return failWith(exitFailed, "sudo systemctl stop "+serviceName+"; sudo netnice down", "the daemon (pid %d) is not found on %s, and systemd would start it again", r.PID, a.socket)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
-	"github.com/netnice/netnice/internal/daemon"
 )
 
 func (a *App) up() *cobra.Command {
@@ -79,7 +78,7 @@ that you call, such as a newer one, also where nobody finds it on its socket.`,
 }
 
 // upSilent is up where a daemon runs that does not listen on its socket.
-func (a *App) upSilent(ctx context.Context, r daemon.Running, where *daemonFlags, replace, dryRun bool, start func(again bool) error) error {
+func (a *App) upSilent(ctx context.Context, r RunningDaemon, where *daemonFlags, replace, dryRun bool, start func(again bool) error) error {
 	switch {
 	case a.System.EUID() != 0 || !replace:
 		message, hint := a.unreachable(r)

@@ -1,4 +1,4 @@
-package cli
+package main
 
 import (
 	"context"
@@ -7,12 +7,14 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"runtime"
+	"syscall"
 
 	"github.com/coreos/go-systemd/v22/journal"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/background"
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/cli"
 	"github.com/netnice/netnice/internal/daemon"
 	"github.com/netnice/netnice/internal/demo"
 	"github.com/netnice/netnice/internal/desired"
@@ -22,51 +24,62 @@ import (
 	"github.com/netnice/netnice/internal/enforce/shaping"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/rules"
-	"github.com/netnice/netnice/internal/testbed"
 )
 
-// Main runs netnice on the real machine with the process's own arguments and
-// returns the exit code.
-func Main() int {
-	// `netnice run` is to become its command on the thread that the process
-	// began with: an exec from another thread gives the process another task in
-	// the kernel, and the limit would have to find it first.
-	runtime.LockOSThread()
-	testbed.MaybeRunTraffic() // the demo's senders and receivers are this same program
+// app returns netnice on the real machine.
+func app() *cli.App {
 	// A variable of the journal without a valid value counts as missing.
 	journalled, _ := journal.StderrIsJournalStream()
-	app := &App{
+	return &cli.App{
 		Out:      os.Stdout,
 		Err:      os.Stderr,
 		Getenv:   os.Getenv,
-		System:   Machine{},
+		System:   cli.Machine{DaemonFinder: byLocks{}},
 		Parts:    parts(),
-		LogPath:  DefaultLogPath,
-		PinDir:   DefaultPinDir,
+		LogPath:  cli.DefaultLogPath,
+		PinDir:   cli.DefaultPinDir,
 		RulesDir: rules.DefaultDir,
-		Release:  Release(),
+		Release:  cli.Release(),
 		Journal:  journalled,
 	}
-	return app.Run(context.Background(), os.Args)
+}
+
+// byLocks finds a daemon by its locks.
+type byLocks struct{}
+
+// locks returns the files and folders that the daemon of a place has locked.
+func locks(at cli.DaemonPlace) []string {
+	return append(daemon.Locks(at.Socket, at.StateDir), at.PinDir)
+}
+
+// Daemon implements cli.DaemonFinder. It asks the kernel for the holder of the locks.
+func (byLocks) Daemon(at cli.DaemonPlace) (cli.RunningDaemon, bool) {
+	r, found := daemon.FindRunning(locks(at)...)
+	return cli.RunningDaemon(r), found
+}
+
+// SignalDaemon implements cli.DaemonFinder. It looks at the holder of the locks once more.
+func (byLocks) SignalDaemon(r cli.RunningDaemon, signal syscall.Signal, at cli.DaemonPlace) error {
+	return daemon.SignalRunning(daemon.Running(r), signal, locks(at)...)
 }
 
 // parts connects the commands with the packages that do the work.
-func parts() Parts {
-	return Parts{
+func parts() cli.Parts {
+	return cli.Parts{
 		Daemon: runDaemon,
 		Guard:  runGuard,
 		Down:   downWithoutDaemon,
 		Unused: shaping.Unused,
 		Doctor: examine,
-		Demo: func(ctx context.Context, o DemoOptions) error {
+		Demo: func(ctx context.Context, o cli.DemoOptions) error {
 			return demo.Run(ctx, demo.Options{JSON: o.JSON, Out: o.Out, Interactive: demo.Interactive(o.Out)})
 		},
 	}
 }
 
-func runDaemon(ctx context.Context, o DaemonOptions) error {
+func runDaemon(ctx context.Context, o cli.DaemonOptions) error {
 	if !o.OnDemand {
-		raisePriority()
+		background.RaisePriority()
 	}
 	return daemon.Run(ctx, daemon.Options{
 		SocketPath: o.SocketPath, StateDir: o.StateDir, OnDemand: o.OnDemand, Release: o.Release, Logger: o.Logger,
@@ -80,7 +93,7 @@ func runDaemon(ctx context.Context, o DaemonOptions) error {
 			k, err := shaping.Open(options)
 			var up *pacing.UpError
 			if errors.As(err, &up) {
-				return nil, &failure{message: up.Error(), hint: up.Hint(), cause: err}
+				return nil, &api.Error{Code: api.CodeInternal, Message: up.Error(), Hint: up.Hint(), Cause: err}
 			}
 			if err != nil {
 				return nil, err // not k: a nil *Kernel is not a nil enforce.Kernel
@@ -91,7 +104,7 @@ func runDaemon(ctx context.Context, o DaemonOptions) error {
 }
 
 // downWithoutDaemon removes pins, and the state that would bring limits back.
-func downWithoutDaemon(ctx context.Context, o DaemonOptions) error {
+func downWithoutDaemon(ctx context.Context, o cli.DaemonOptions) error {
 	options, err := kernelOptions(o)
 	if err != nil {
 		return err
@@ -119,9 +132,9 @@ func lookAtInstallation(ctx context.Context) doctor.Installation {
 		boot, err = resolver.BootID()
 	}
 	if err == nil {
-		err = desired.Check(DefaultStateDir, boot)
+		err = desired.Check(cli.DefaultStateDir, boot)
 	}
-	i.State, i.Damaged = err, daemon.Damaged(DefaultStateDir)
+	i.State, i.Damaged = err, daemon.Damaged(cli.DefaultStateDir)
 	if os.Geteuid() != 0 {
 		i.UnusedErr = fs.ErrPermission
 		return i
@@ -131,7 +144,7 @@ func lookAtInstallation(ctx context.Context) doctor.Installation {
 }
 
 // kernelOptions finds where cgroup v2 is mounted, unless o says so.
-func kernelOptions(o DaemonOptions) (pacing.Options, error) {
+func kernelOptions(o cli.DaemonOptions) (pacing.Options, error) {
 	root := o.CgroupRoot
 	if root == "" {
 		resolver, err := identity.New(identity.Options{})
@@ -148,10 +161,10 @@ func kernelOptions(o DaemonOptions) (pacing.Options, error) {
 	}
 	return pacing.Options{
 		PinDir: o.PinDir, CgroupRoot: root, Beside: o.Beside, Preload: o.Preload, Logger: logger,
-		StartGuard: func() (pacing.Guard, error) { return startGuard(o.PinDir, root) },
+		StartGuard: func() (pacing.Guard, error) { return background.StartGuard(o.PinDir, root) },
 	}, nil
 }
 
-func runGuard(_ context.Context, o DaemonOptions) error {
+func runGuard(_ context.Context, o cli.DaemonOptions) error {
 	return pacing.RunGuard(bpf.Options{PinDir: o.PinDir, CgroupRoot: o.CgroupRoot, Logger: o.Logger}, os.Stdin)
 }

@@ -1,4 +1,4 @@
-package cli
+package background
 
 import (
 	"os"
@@ -11,9 +11,9 @@ import (
 // use all CPUs.
 const urgent = -10
 
-// raisePriority gives the process the urgent priority, unless it was started with another priority than the ordinary
+// RaisePriority gives the process the urgent priority, unless it was started with another priority than the ordinary
 // one. A process that may not have the priority works all the same.
-func raisePriority() {
+func RaisePriority() {
 	const ordinary = 20 // the system call returns this for the nice value 0
 	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || now != ordinary {
 		return
