@@ -119,13 +119,6 @@ type NodeSpec struct {
 	Ceilings [Owners][Directions]Ceiling
 }
 
-// Line describes the bytes that a device's line carries for a packet beside its IP bytes.
-type Line struct {
-	OverheadBytes uint8
-	LeastBytes    uint16 // smallest size of a packet on the line, overhead included
-	Cells         bool   // ATM cells
-}
-
 // MaxNodes bounds NodeSpec.ID. FirstSocketNode bounds the IDs that the daemon chooses.
 const (
 	MaxNodes        = 16384

@@ -132,18 +132,7 @@ func (m *mix) perByte(l enforce.Line) float64 {
 	if l == (enforce.Line{}) {
 		return 1
 	}
-	return lineBytes(l, m.packet) / m.packet
-}
-
-// lineBytes returns the bytes that a line carries for a packet of this number of IP bytes. The number may also be the
-// mean of packets whose sizes differ. The last cells of such packets are half empty in the mean.
-func lineBytes(l enforce.Line, packet float64) float64 {
-	const payload, cell = 48, 53
-	at := max(packet+float64(l.OverheadBytes), float64(l.LeastBytes))
-	if l.Cells {
-		at = math.Ceil(at/payload) * cell
-	}
-	return at
+	return l.Bytes(m.packet) / m.packet
 }
 
 // leastMeasured is the number of the queue's bytes that update needs to measure a mix.
