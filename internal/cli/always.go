@@ -11,7 +11,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
@@ -106,16 +105,19 @@ func (a *App) addRule(ctx context.Context, named []api.Subject, draft rules.Draf
 // writeRule adds a rule to the caller's file in a folder. It reads the caller's rules under the lock of the folder,
 // because another command may have added a rule since they were read last.
 func (a *App) writeRule(draft rules.Draft, folder string) (*rules.Addition, error) {
-	unlock, err := lockRules(folder)
+	unlock, err := rules.LockFolder(folder)
+	if errors.Is(err, rules.ErrLocked) {
+		return nil, failWith(exitFailed, "run the command again", "another command adds a rule in %s; none was added", folder)
+	}
 	if err != nil {
-		return nil, err
+		return nil, notWritten(err)
 	}
 	defer unlock()
 	addition, err := a.withRule(draft)
 	if err != nil {
 		return nil, a.notAdded(err)
 	}
-	return addition, writeRules(addition)
+	return addition, notWritten(addition.Write())
 }
 
 // mostRuleName bounds the name of a rule, in bytes.
@@ -166,39 +168,22 @@ func (a *App) notAdded(err error) error {
 	return failWith(exitFailed, "netnice rules check finds mistakes in files", "no rule was added")
 }
 
-// writeRules writes a file of rules by renaming a new file, so that no reader sees half of it. A file that is there
-// keeps its mode.
-func writeRules(added *rules.Addition) error {
-	const readable = 0o644
-	folder := filepath.Dir(added.Path)
-	if err := makeRulesFolder(folder); err != nil {
+// notWritten names the remedy for a file of rules that could not be written.
+func notWritten(err error) error {
+	var failed *rules.WriteError
+	if !errors.As(err, &failed) {
 		return err
 	}
-	if err := renameio.WriteFile(added.Path, added.Text, readable, renameio.WithTempDir(folder)); err != nil {
-		return notWritten(folder, "write the rule", err)
-	}
-	return nil
-}
-
-// makeRulesFolder makes a folder of rules that everybody may read, and the folders on the way to it.
-func makeRulesFolder(folder string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return notWritten(folder, "make the folder of rules", err)
-	}
-	return nil
-}
-
-// notWritten returns the error for a file of rules that could not be written into a folder.
-func notWritten(folder, action string, err error) error {
+	folder := failed.Folder
 	for !isFolder(folder) && folder != filepath.Dir(folder) {
 		folder = filepath.Dir(folder)
 	}
 	word := shell.Word(folder)
 	if errors.Is(err, fs.ErrPermission) {
-		return &failure{message: fmt.Sprintf("%s: %v; none was added", action, err), hint: "ls -la " + word, code: exitDenied, cause: err}
+		return &failure{message: err.Error() + "; none was added", hint: "ls -la " + word, code: exitDenied, cause: err}
 	}
 	hint := fmt.Sprintf("df -h %[1]s shows whether there is room; findmnt -T %[1]s whether it may be written to", word)
-	return &failure{message: fmt.Sprintf("%s: %v; none was added", action, err), hint: hint, cause: err}
+	return &failure{message: err.Error() + "; none was added", hint: hint, cause: err}
 }
 
 func isFolder(path string) bool {

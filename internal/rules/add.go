@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addition is a file with one more rule. The caller writes it.
+// Addition is a file with one more rule, until Write only in memory.
 type Addition struct {
 	Path string
 	Text []byte // the whole file
