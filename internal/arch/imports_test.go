@@ -30,6 +30,8 @@ func rules() []rule {
 		{folder: "client", only: []string{module + "api"}, why: "it only talks to the daemon"},
 		{folder: "cmd/netnice", never: []string{"github.com/cilium/ebpf", "github.com/vishvananda", "github.com/spf13/cobra"}, why: "it connects packages, and does nothing itself"},
 		{folder: "internal/cli", never: append(kernel, module+"internal/daemon", module+"internal/enforce", module+"internal/desired", module+"internal/demo", module+"internal/testbed"), why: "commands call the daemon; what they run in their own process comes from cmd/netnice"},
+		{folder: "internal/linkrate", only: []string{module + "api", module + "internal/limit", module + "internal/probe"}, why: "it knows the daemon by an interface"},
+		{folder: "internal/stall", only: []string{module + "internal/identity", "golang.org/x/sys/unix"}, why: "a daemon that does not answer is looked at, not asked"},
 		{folder: "internal/background", only: []string{"golang.org/x/sys/unix"}, why: "it starts processes, whatever these are for"},
 		{folder: "internal/units", only: []string{}, why: "text to numbers, no more"},
 		{folder: "internal/similar", only: []string{}, why: "words to words, no more"},

@@ -3,11 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 
-	"github.com/prometheus/procfs"
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
@@ -46,8 +43,7 @@ func (a *App) paintState(state, padded string) string {
 	return a.paint(colours[state], padded)
 }
 
-// daemonChecks returns the part of a report on a daemon that runs as a process with its own name. A report must tell
-// nothing of other processes than netnice's.
+// daemonChecks returns the part of a report on a daemon that runs.
 func (a *App) daemonChecks(ctx context.Context) []api.Check {
 	c := client.New(a.socket)
 	defer c.Close()
@@ -57,20 +53,7 @@ func (a *App) daemonChecks(ctx context.Context) []api.Check {
 	if err != nil {
 		return nil // without a daemon the report has no such part
 	}
-	proc, err := procfs.NewFS(cmp.Or(a.proc, procfs.DefaultMountPoint))
-	if err != nil {
-		return nil
-	}
-	process, err := proc.Proc(status.PID)
-	if err != nil {
-		return nil
-	}
-	its, err := process.NewStatus()
-	if err != nil || its.Name != "netnice" {
-		return nil
-	}
-	groups, _ := os.ReadFile(filepath.Join(cmp.Or(a.proc, procfs.DefaultMountPoint), "sys/net/ipv4/ping_group_range")) // "" = unknown
-	return []api.Check{doctor.DaemonPrivileges(status.PID, its.CapEff, strings.Join(strings.Fields(string(groups)), " "))}
+	return doctor.Daemon(cmp.Or(a.proc, "/proc"), status.PID)
 }
 
 // verdict returns an error that names the missing features, nil if none is missing. It has no remedy, because the

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -168,7 +167,7 @@ func (a *App) inetdSession() *cobra.Command {
 				return err
 			}
 			a.limitSession(cmd.Context(), rate)
-			if err := become(cmd.Context(), account.Machine(), args[1], args[2]); err != nil {
+			if err := inetd.Become(cmd.Context(), account.Machine(), args[1], args[2]); err != nil {
 				return err
 			}
 			return unix.Exec(args[3], args[fixed:], os.Environ())
@@ -189,58 +188,4 @@ func (a *App) limitSession(ctx context.Context, rate uint64) {
 		request.Wish.TotalBytesPerSec = &rate
 	}
 	_, _ = a.send(ctx, request) // after a failure the session has no limit of its own
-}
-
-// credentials are the user and the groups to which a session changes.
-type credentials struct {
-	uid, gid int
-	groups   []int // the first is gid; others are supplementary
-}
-
-// credentialsOf looks up a user, and a group in place of the user's own if one is named.
-func credentialsOf(ctx context.Context, accounts *account.Directory, name, group string) (c credentials, err error) {
-	u, err := accounts.User(ctx, name)
-	if err != nil {
-		return c, err
-	}
-	list, err := accounts.Groups(ctx, u)
-	if err != nil {
-		return c, err
-	}
-	c = credentials{uid: int(u.UID), gid: int(u.GID)}
-	if group != "" {
-		g, err := accounts.Group(ctx, group)
-		if err != nil {
-			return c, err
-		}
-		c.gid = int(g.GID)
-	}
-	c.groups = []int{c.gid}
-	for _, gid := range append([]uint32{u.GID}, list...) {
-		if !slices.Contains(c.groups, int(gid)) {
-			c.groups = append(c.groups, int(gid))
-		}
-	}
-	return c, nil
-}
-
-// become changes the user and group of this process for good.
-func become(ctx context.Context, accounts *account.Directory, name, group string) error {
-	c, err := credentialsOf(ctx, accounts, name, group)
-	if err != nil {
-		return err
-	}
-	if c.uid == 0 && os.Getuid() == 0 && c.gid == os.Getgid() {
-		return nil
-	}
-	if err := syscall.Setgroups(c.groups); err != nil {
-		return fmt.Errorf("take the groups of %s: %w", name, err)
-	}
-	if err := syscall.Setgid(c.gid); err != nil {
-		return fmt.Errorf("take the group of %s: %w", name, err)
-	}
-	if err := syscall.Setuid(c.uid); err != nil {
-		return fmt.Errorf("become %s: %w", name, err)
-	}
-	return nil
 }

@@ -1,21 +1,16 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"net"
-	"net/http"
 	"os/signal"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/google/renameio/v2"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/prometheus/common/expfmt"
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/client"
@@ -68,27 +63,21 @@ Whoever reads the figures is not known. So limits whose destination not everybod
 // writeMetrics writes the figures to a file, or prints them without a name. If the function answered returns an error,
 // because the daemon did not answer, the file stays as it is.
 func (a *App) writeMetrics(file string, from prometheus.Gatherer, answered func() error) error {
-	families, err := from.Gather()
+	text, err := metrics.Text(from)
 	if err := answered(); err != nil {
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("read what is counted: %w", err)
-	}
-	var text bytes.Buffer
-	for _, f := range families {
-		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
-			return fmt.Errorf("print what is counted: %w", err)
-		}
+		return err
 	}
 	if file == "" {
-		if _, err := a.Out.Write(text.Bytes()); err != nil {
+		if _, err := io.WriteString(a.Out, text); err != nil {
 			return fmt.Errorf("print what is counted: %w", err)
 		}
 		return nil
 	}
 	// The new file is in the same folder, so that it can be renamed, and is on the disk before that.
-	if err := renameio.WriteFile(file, text.Bytes(), 0o644, renameio.WithTempDir(filepath.Dir(file))); err != nil {
+	if err := renameio.WriteFile(file, []byte(text), 0o644, renameio.WithTempDir(filepath.Dir(file))); err != nil {
 		return failWith(exitFailed, "--output takes a file in a folder that may be written to", "write %s: %v", file, err)
 	}
 	return nil
@@ -101,15 +90,8 @@ func (a *App) serveMetrics(ctx context.Context, address string, from prometheus.
 	if err != nil {
 		return failWith(exitFailed, "give an address of this machine and a free port, such as --listen 127.0.0.1:9435", "%v", err)
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
-	go func() {
-		<-ctx.Done()
-		_ = server.Close() // Prometheus repeats a scrape that is cut off
-	}()
 	fmt.Fprintf(a.Err, "netnice: http://%s/metrics\n", l.Addr())
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := metrics.Serve(ctx, l, from); err != nil {
 		return fmt.Errorf("serve %s: %w", address, err)
 	}
 	return nil

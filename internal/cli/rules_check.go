@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/identity"
-	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -77,7 +75,7 @@ func (a *App) checkRules(args []string, own bool) *api.RuleCheck {
 		for _, r := range list {
 			answer.Warnings = append(answer.Warnings, problemList(r.Notes)...)
 		}
-		answer.Warnings = append(answer.Warnings, weightNotes(list)...)
+		answer.Warnings = append(answer.Warnings, problemList(rules.WeightNotes(list, identity.DefaultDevice("")))...)
 		answer.Problems = append(answer.Problems, ruleProblems(err)...)
 	}
 	switch {
@@ -155,31 +153,6 @@ func (a *App) ruleNotes(list []api.RuleProblem) {
 		}
 	}
 }
-
-// weightNotes returns a note on the first rule with a weight or a guarantee: it needs a limit around the processes that
-// it matches. There is no note if one of the rules sets a limit that processes share.
-func weightNotes(list []*rules.Rule) []api.RuleProblem {
-	var first *rules.Rule
-	for _, r := range list {
-		l := r.Limits
-		if r.Share == rules.ShareAll && !r.Destined() && (isRate(l.UpBytesPerSec) || isRate(l.DownBytesPerSec) || isRate(l.TotalBytesPerSec)) {
-			return nil
-		}
-		if first == nil && (l.Weight != 0 && l.Weight != limit.DefaultWeight || l.MinBytesPerSec != 0 || l.MinDownBytesPerSec != 0) {
-			first = r
-		}
-	}
-	if first == nil {
-		return nil
-	}
-	return []api.RuleProblem{{
-		File: first.File, Line: first.Line, Column: 1,
-		Message: "a weight or a guarantee is a part of a limit around what the rule matches, and no rule here sets one: it needs that of a user, the host or the line",
-		Remedy:  "netnice ls shows whether one stands; that of the line: sudo netnice link " + cmp.Or(identity.DefaultDevice(""), "DEVICE") + " --measure HOST, or --rate RATE",
-	}}
-}
-
-func isRate(rate *uint64) bool { return rate != nil && *rate != 0 }
 
 // problems prints each problem as a paragraph, and returns the exit code.
 func (a *App) problems(list []api.RuleProblem) error {

@@ -2,8 +2,11 @@ package doctor
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
@@ -32,9 +35,28 @@ func serviceCapabilities() []struct {
 	}
 }
 
-// DaemonPrivileges judges the effective capabilities of a daemon that runs. It is a pure function. The sysctl
+// Daemon checks the process of a daemon that runs, if the process has the name of netnice: a report must tell nothing of
+// other processes.
+func Daemon(procFolder string, pid int) []api.Check {
+	proc, err := procfs.NewFS(procFolder)
+	if err != nil {
+		return nil
+	}
+	process, err := proc.Proc(pid)
+	if err != nil {
+		return nil
+	}
+	its, err := process.NewStatus()
+	if err != nil || its.Name != "netnice" {
+		return nil
+	}
+	groups, _ := os.ReadFile(filepath.Join(procFolder, "sys/net/ipv4/ping_group_range")) // "" = unknown
+	return []api.Check{daemonPrivileges(pid, its.CapEff, strings.Join(strings.Fields(string(groups)), " "))}
+}
+
+// daemonPrivileges judges the effective capabilities of a daemon that runs. It is a pure function. The sysctl
 // net.ipv4.ping_group_range has the groups that may send ICMP echo without CAP_NET_RAW; "" if it could not be read.
-func DaemonPrivileges(pid int, effective uint64, pingGroupRange string) api.Check {
+func daemonPrivileges(pid int, effective uint64, pingGroupRange string) api.Check {
 	const name = "daemon"
 	var lacking, means []string
 	for _, c := range serviceCapabilities() {
