@@ -11,6 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/pacing"
+	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
 )
 
 // DefaultBurst is the burst of a node whose limit requests none: the unused time that the node may make up for.
@@ -21,9 +22,9 @@ const DefaultBurst = 10 * time.Millisecond
 type Kernel struct {
 	*pacing.Kernel
 	log     *slog.Logger
-	alias   string        // alias of netnice's devices: see aliasOf
+	alias   string        // alias of netnice's devices: see netdevice.AliasOf
 	preload bool          // load the objects before a limit needs them
-	turnUp  time.Duration // bounds the time of one look at devices: see turn
+	turnUp  time.Duration // bounds the time of one look at devices: see netdevice.Turn
 
 	mu sync.Mutex
 	on *shaper // nil = no limit on ingress is in force
@@ -59,11 +60,11 @@ func open(opts pacing.Options) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{Kernel: inner, log: opts.Logger, preload: opts.Preload, turnUp: turnTimeUp, holds: holds{}, backlogs: map[uint32]uint64{}, stop: make(chan struct{})}
+	k := &Kernel{Kernel: inner, log: opts.Logger, preload: opts.Preload, turnUp: netdevice.TurnTimeUp, holds: holds{}, backlogs: map[uint32]uint64{}, stop: make(chan struct{})}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
-	k.alias, err = aliasOf(k.PinDir())
+	k.alias, err = netdevice.AliasOf(k.PinDir())
 	if err == nil {
 		err = k.endFormer()
 	}
@@ -174,7 +175,7 @@ func (k *Kernel) settle() error {
 		return err
 	}
 	if on.watch == nil {
-		watch, err := watchDevices(func() { k.devicesChanged(on, nil) })
+		watch, err := netdevice.Watch(func() { k.devicesChanged(on, nil) })
 		if err != nil {
 			return err
 		}
@@ -296,7 +297,7 @@ func (k *Kernel) Down() error {
 
 // Down lifts everything without a daemon.
 func Down(opts pacing.Options) error {
-	alias, err := aliasOf(opts.PinDir)
+	alias, err := netdevice.AliasOf(opts.PinDir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

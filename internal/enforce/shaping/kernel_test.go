@@ -18,6 +18,7 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/pacing"
+	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
 	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -78,11 +79,11 @@ func devices(t *testing.T) []string {
 
 func devicesBy(t *testing.T, nl *netlink.Handle) (out []string) {
 	t.Helper()
-	links, err := dump(nl.LinkList)
+	links, err := netdevice.List(nl.LinkList)
 	must(t, err)
 	for _, l := range links {
 		out = append(out, l.Attrs().Name)
-		qdiscs, err := dump(func() ([]netlink.Qdisc, error) { return nl.QdiscList(l) })
+		qdiscs, err := netdevice.List(func() ([]netlink.Qdisc, error) { return nl.QdiscList(l) })
 		must(t, err)
 		for _, q := range qdiscs {
 			out = append(out, l.Attrs().Name+" "+q.Type())

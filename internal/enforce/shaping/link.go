@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
 )
 
 // A link joins another network namespace to the namespace of the pair. It is a pair of veth devices with one end in
@@ -25,7 +26,7 @@ const (
 
 // ensureLink makes the link if it is missing. The daemon's own namespace needs none.
 func (p *place) ensureLink() error {
-	if p.isHome() {
+	if p.IsHome() {
 		return nil
 	}
 	found, err := p.findLink()
@@ -58,7 +59,7 @@ func (p *place) findLink() (bool, error) {
 	if err != nil || home == nil {
 		return false, err
 	}
-	there, err := p.s.pair.ours(p.nl, p.link.LinkIfindex)
+	there, err := p.s.pair.ours(p.NL, p.link.LinkIfindex)
 	if err != nil || there == nil {
 		return false, err
 	}
@@ -73,7 +74,7 @@ func (p *place) attachLink(home, there netlink.Link) error {
 	if p.linked {
 		return nil
 	}
-	err := errors.Join(attach(p.s.pair.nl, home, p.s.obj.NnShapeHome), attach(p.nl, there, p.s.obj.NnShapeDeliver))
+	err := errors.Join(attach(p.s.pair.nl, home, p.s.obj.NnShapeHome), attach(p.NL, there, p.s.obj.NnShapeDeliver))
 	p.linked = err == nil
 	return err
 }
@@ -84,29 +85,29 @@ func (p *place) makeLink() error {
 		attrs.Name, attrs.MTU, attrs.TxQLen = fmt.Sprintf(homeName, n), mtu, queueLen
 		there := fmt.Sprintf(thereName, n)
 		err := p.s.pair.nl.LinkAdd(&netlink.Veth{
-			LinkAttrs: attrs, PeerName: there, PeerMTU: mtu, PeerTxQLen: queueLen, PeerNamespace: netlink.NsFd(int(p.file.Fd())),
+			LinkAttrs: attrs, PeerName: there, PeerMTU: mtu, PeerTxQLen: queueLen, PeerNamespace: netlink.NsFd(p.FD()),
 		})
 		if errors.Is(err, unix.EEXIST) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("make a pair of devices to network namespace %d: %w", p.ns, err)
+			return fmt.Errorf("make a pair of devices to network namespace %d: %w", p.NS, err)
 		}
 		if err := p.setUpLink(attrs.Name, there); err != nil {
 			return errors.Join(err, p.removeLink())
 		}
 		return nil
 	}
-	return fmt.Errorf("%w: links to network namespaces; remove what nobody uses: ip link del netnice0h", errTooMany)
+	return fmt.Errorf("%w: links to network namespaces; remove what nobody uses: ip link del netnice0h", netdevice.ErrTooMany)
 }
 
 func (p *place) setUpLink(homeName, thereName string) error {
-	there, err := p.nl.LinkByName(thereName)
+	there, err := p.NL.LinkByName(thereName)
 	if err != nil {
 		return fmt.Errorf("find %s: %w", thereName, err)
 	}
 	p.link.LinkIfindex = uint32(there.Attrs().Index)
-	err = p.within(func() error { return plain(p.nl, there, p.s.pair.alias) })
+	err = p.Within(func() error { return plain(p.NL, there, p.s.pair.alias) })
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func (p *place) setUpLink(homeName, thereName string) error {
 	}
 	p.link.HomeIfindex, p.link.NetnsId = uint32(home.Attrs().Index), int32(home.Attrs().NetNsID)
 	if p.link.NetnsId < 0 {
-		return fmt.Errorf("network namespace %d has no number here", p.ns)
+		return fmt.Errorf("network namespace %d has no number here", p.NS)
 	}
 	if err := plain(p.s.pair.nl, home, p.s.pair.alias); err != nil {
 		return err
@@ -127,7 +128,7 @@ func (p *place) setUpLink(homeName, thereName string) error {
 	for _, end := range []struct {
 		nl *netlink.Handle
 		netlink.Link
-	}{{p.nl, there}, {p.s.pair.nl, home}} {
+	}{{p.NL, there}, {p.s.pair.nl, home}} {
 		if err := end.nl.LinkSetUp(end.Link); err != nil {
 			return fmt.Errorf("set %s up: %w", end.Attrs().Name, err)
 		}
@@ -140,12 +141,12 @@ func (p *place) removeLink() error {
 	var errs []error
 	p.linked = false
 	if p.link.LinkIfindex != 0 {
-		there, err := p.s.pair.ours(p.nl, p.link.LinkIfindex)
+		there, err := p.s.pair.ours(p.NL, p.link.LinkIfindex)
 		if err == nil && there != nil {
-			err = p.nl.LinkDel(there)
+			err = p.NL.LinkDel(there)
 		}
 		if err != nil && !errors.Is(err, unix.ENODEV) {
-			errs = append(errs, fmt.Errorf("remove the link of network namespace %d: %w", p.ns, err))
+			errs = append(errs, fmt.Errorf("remove the link of network namespace %d: %w", p.NS, err))
 		}
 	}
 	p.link.LinkIfindex, p.link.HomeIfindex, p.link.NetnsId = 0, 0, homeID
@@ -162,7 +163,7 @@ func (p *pair) ours(nl *netlink.Handle, ifindex uint32) (netlink.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find device %d: %w", ifindex, err)
 	}
-	if !isAliasOf(link.Attrs().Alias, p.alias) {
+	if !netdevice.IsAliasOf(link.Attrs().Alias, p.alias) {
 		return nil, nil //nolint:nilnil // the device is not this netnice's
 	}
 	return link, nil
@@ -189,9 +190,9 @@ func plain(nl *netlink.Handle, link netlink.Link, alias string) error {
 // than a millisecond to attach, while tcx waits for a grace period of 10 ms.
 func attach(nl *netlink.Handle, link netlink.Link, program *ebpf.Program) error {
 	index := link.Attrs().Index
-	_, err := addClsact(nl, index)
+	_, err := netdevice.AddClsact(nl, index)
 	if err == nil {
-		err = putFilter(nl, index, netlink.HANDLE_MIN_INGRESS, filterName, program)
+		err = arrives.Put(nl, index, program)
 	}
 	if err != nil {
 		return fmt.Errorf("lead packets on from %s: %w", link.Attrs().Name, err)

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
@@ -26,10 +26,10 @@ type marker struct {
 
 // markPlace is one of these namespaces.
 type markPlace struct {
-	namespace
+	netdevice.Namespace
 	k       *Kernel
-	watch   *watcher
-	rest    rest               // visits the devices that a turn has left
+	watch   *netdevice.Watcher
+	rest    netdevice.Rest     // visits the devices that a turn has left
 	devices map[int]bpf.Device // DeviceClsact: the program is a filter on a qdisc that netnice made
 }
 
@@ -130,46 +130,42 @@ func (k *Kernel) newMarkPlace(ns uint32, path string) (*markPlace, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open netlink: %w", err)
 		}
-		p.namespace = namespace{ns: ns, nl: handle}
+		p.Namespace = netdevice.Home(ns, handle)
 		return p, nil
 	}
-	n, err := openNamespace(ns, path, func(owner uint32) (count int) {
+	n, err := netdevice.Open(ns, path, func(owner uint32) (count int) {
 		for _, o := range k.marks.places {
-			if o.owner == owner {
+			if o.Owner == owner {
 				count++
 			}
 		}
 		return count
 	})
-	if errors.Is(err, errTooMany) {
+	if errors.Is(err, netdevice.ErrTooMany) {
 		return nil, nil //nolint:nilnil // the caller takes it for one that has gone
 	}
 	if n == nil {
 		return nil, err
 	}
-	p.namespace = *n
+	p.Namespace = *n
 	return p, nil
 }
 
 // ensure attaches the program to the devices that are present, and watches for changes.
 func (p *markPlace) ensure() error {
 	if p.watch == nil {
-		err := p.within(func() (err error) {
-			p.watch, err = watchDevices(func() { p.k.markDevicesChanged(p) })
-			return err
-		})
-		if err != nil {
+		var err error
+		if p.watch, err = p.Watch(func() { p.k.markDevicesChanged(p) }); err != nil {
 			return err
 		}
 	}
-	links, err := dump(p.nl.LinkList)
+	links, err := p.Links()
 	if err != nil {
-		return fmt.Errorf("list devices: %w", err)
+		return err
 	}
-	t := turn{began: time.Now(), up: p.k.turnUp}
-	_, err = followLinks(p.nl, links, p.devices, t.enters(p.devices, p.enter), p.leave)
-	if t.left {
-		p.rest.look(func() { p.k.markDevicesChanged(p) })
+	_, left, err := p.Follow(links, netdevice.Turn{Up: p.k.turnUp}, p.devices, p.enter, p.leave)
+	if left {
+		p.rest.Look(func() { p.k.markDevicesChanged(p) })
 	}
 	return err
 }
@@ -177,11 +173,11 @@ func (p *markPlace) ensure() error {
 func (k *Kernel) markDevicesChanged(p *markPlace) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.marks.places[p.ns] != p {
+	if k.marks.places[p.NS] != p {
 		return
 	}
 	if err := p.ensure(); err != nil {
-		k.log.Warn("what leaves by a device is not marked", "netns", p.ns, "err", err)
+		k.log.Warn("what leaves by a device is not marked", "netns", p.NS, "err", err)
 	}
 }
 
@@ -191,7 +187,7 @@ func (p *markPlace) enter(l netlink.Link, flags uint32) error {
 		return nil
 	}
 	d := bpf.Device{Flags: flags}
-	err := p.within(func() error { return p.k.Object().MeterDevice(index, meterPin(p.ns, uint32(index))) })
+	err := p.Within(func() error { return p.k.Object().MeterDevice(index, meterPin(p.NS, uint32(index))) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		err = p.attachFilter(index, &d)
 	}
@@ -215,25 +211,22 @@ func (p *markPlace) leave(index int, there bool) error {
 		errs = append(errs, p.detachFilter(index, d))
 	}
 	for _, s := range specs {
-		if s.Kind == enforce.KindLink && s.Subject == enforce.LinkSubject(p.ns, uint32(index)) && there {
+		if s.Kind == enforce.KindLink && s.Subject == enforce.LinkSubject(p.NS, uint32(index)) && there {
 			return errors.Join(errs...)
 		}
 	}
-	return errors.Join(append(errs, p.k.Object().Unmeter(meterPin(p.ns, uint32(index))))...)
+	return errors.Join(append(errs, p.k.Object().Unmeter(meterPin(p.NS, uint32(index))))...)
 }
 
 // These constants name the filter for kernels before 6.6. The filter comes after the filters of queues. Its name tells
 // whether netnice made the qdisc that holds the filter, because an earlier process may have made it.
 const (
-	markFilterName     = "netnice-mark"
-	markFilterOurs     = markFilterName + "+"
-	markFilterPriority = 2
+	markFilterName = "netnice-mark"
+	markFilterOurs = markFilterName + "+"
 )
 
-func markFilterAttrs(index int) netlink.FilterAttrs {
-	attrs := filterAttrs(index, netlink.HANDLE_MIN_EGRESS)
-	attrs.Priority = markFilterPriority
-	return attrs
+func markFilter(name string) netdevice.Filter {
+	return netdevice.Filter{Name: name, Parent: netlink.HANDLE_MIN_EGRESS, Later: true}
 }
 
 func (p *markPlace) attachFilter(index int, d *bpf.Device) error {
@@ -241,27 +234,21 @@ func (p *markPlace) attachFilter(index int, d *bpf.Device) error {
 	if err != nil {
 		return err
 	}
-	made, err := addClsact(p.nl, index)
+	made, err := netdevice.AddClsact(p.NL, index)
 	if err != nil {
 		return err
 	}
 	name := markFilterName
-	if ours || made || p.k.receiving(p.ns).madeClsact(index) || p.k.sendingAt(p.ns).madeClsact(index) {
+	if ours || made || p.k.receiving(p.NS).madeClsact(index) || p.k.sendingAt(p.NS).madeClsact(index) {
 		name = markFilterOurs
 		d.Flags |= bpf.DeviceClsact
 	}
-	err = p.nl.FilterReplace(&netlink.BpfFilter{
-		FilterAttrs: markFilterAttrs(index), Fd: p.k.Object().NnMeter.FD(), Name: name, DirectAction: true,
-	})
-	if err != nil {
-		return fmt.Errorf("add a filter: %w", err)
-	}
-	return nil
+	return markFilter(name).Put(p.NL, index, p.k.Object().NnMeter)
 }
 
 // hasOurs reports whether a device has a filter of an earlier process, on a qdisc that netnice made.
 func (p *markPlace) hasOurs(index int) (bool, error) {
-	list, err := filters(p.nl, &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}, netlink.HANDLE_MIN_EGRESS)
+	list, err := netdevice.Filters(p.NL, &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}, netlink.HANDLE_MIN_EGRESS)
 	if err != nil {
 		return false, fmt.Errorf("list the filters of device %d: %w", index, err)
 	}
@@ -275,25 +262,25 @@ func (p *markPlace) hasOurs(index int) (bool, error) {
 
 // detachFilter takes off what attachFilter added. It also removes the qdisc, unless others use it meanwhile.
 func (p *markPlace) detachFilter(index int, d bpf.Device) error {
-	if d.Flags&bpf.DeviceClsact == 0 && p.k.Object().Metered(meterPin(p.ns, uint32(index))) {
+	if d.Flags&bpf.DeviceClsact == 0 && p.k.Object().Metered(meterPin(p.NS, uint32(index))) {
 		return nil // the program is attached by a link, not by a filter
 	}
-	others, err := removeFilterOf(p.nl, markFilterAttrs(index), markFilterName)
+	others, err := markFilter(markFilterName).Remove(p.NL, index)
 	if err != nil || d.Flags&bpf.DeviceClsact == 0 {
 		return err
 	}
 	if others > 0 { // the last user of the qdisc removes it
-		return errors.Join(p.k.receiving(p.ns).inheritClsact(index), p.k.sendingAt(p.ns).inheritClsact(index))
+		return errors.Join(p.k.receiving(p.NS).inheritClsact(index), p.k.sendingAt(p.NS).inheritClsact(index))
 	}
-	return removeClsact(p.nl, index)
+	return netdevice.RemoveClsact(p.NL, index)
 }
 
 // close closes the watch and the handles, and leaves everything in the kernel for a successor.
-func (p *markPlace) close() error { return p.shut(&p.watch) }
+func (p *markPlace) close() error { return p.Shut(&p.watch) }
 
 // remove takes the program off all devices of the namespace, and forgets the namespace.
 func (p *markPlace) remove() error {
-	there, err := p.present()
+	there, err := p.Present()
 	errs := []error{err}
 	for index := range p.devices {
 		errs = append(errs, p.leave(index, there(index)))
@@ -301,7 +288,7 @@ func (p *markPlace) remove() error {
 	if len(p.devices) > 0 {
 		return errors.Join(errs...) // the next look tries again
 	}
-	delete(p.k.marks.places, p.ns)
+	delete(p.k.marks.places, p.NS)
 	return errors.Join(append(errs, p.close())...)
 }
 

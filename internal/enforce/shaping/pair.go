@@ -9,11 +9,12 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // The names of the two devices are netnice0q and netnice0r, or have the next free number. Their alias tells that they
-// belong to netnice, and to which instance: see aliasOf.
+// belong to netnice, and to which instance: see netdevice.AliasOf.
 const (
 	queueName  = "netnice%dq"
 	returnName = "netnice%dr"
@@ -141,13 +142,13 @@ func (p *pair) remove() error {
 
 // removeByAlias removes the devices of the netnice instance that has this alias, in the current namespace.
 func removeByAlias(alias string) error {
-	links, err := dump(netlink.LinkList)
+	links, err := netdevice.List(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
 	var errs []error
 	for _, link := range links {
-		if !isAliasOf(link.Attrs().Alias, alias) {
+		if !netdevice.IsAliasOf(link.Attrs().Alias, alias) {
 			continue
 		}
 		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) { // the other end goes with it

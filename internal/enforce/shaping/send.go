@@ -8,6 +8,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
@@ -43,11 +44,11 @@ type sender struct {
 	nodes   map[uint32]*outgoing
 	places  map[uint32]*sendPlace // queues by namespace
 	failed  map[uint32]time.Time  // by namespace: when no queue could be made there
-	slots   slots
+	slots   netdevice.Slots
 	changed func(*sendPlace)    // called when devices came or went, or were left over
 	beside  func(uint32) *place // returns the ingress state that uses the same devices, or nil
 	renew   func() error        // makes sockets ask again which queues there are
-	turnUp  time.Duration       // bounds the time of one look at devices: see turn
+	turnUp  time.Duration       // bounds the time of one look at devices: see netdevice.Turn
 	expect  func() error        // called before a queue may take packets
 	refused uint64              // network namespaces without queues, as their owner has too many
 	follows bool                // a goroutine follows the shares
@@ -262,7 +263,7 @@ func (k *Kernel) loadSending(always bool) error {
 	k.send = s
 	for _, p := range s.places {
 		if err := p.begin(); err != nil {
-			k.log.Warn("what is no TCP has no queue: what is too much of it is dropped", "netns", p.ns, "err", errors.Join(err, p.remove()))
+			k.log.Warn("what is no TCP has no queue: what is too much of it is dropped", "netns", p.NS, "err", errors.Join(err, p.remove()))
 		}
 	}
 	return nil
@@ -305,7 +306,7 @@ func (k *Kernel) settleSending() error {
 func (k *Kernel) sendDevicesChanged(p *sendPlace) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.send != p.s || p.s.places[p.ns] != p {
+	if k.send != p.s || p.s.places[p.NS] != p {
 		return
 	}
 	var err error
@@ -315,7 +316,7 @@ func (k *Kernel) sendDevicesChanged(p *sendPlace) {
 		err = errors.Join(p.ensurePair(), p.followDevices())
 	}
 	if err != nil {
-		k.log.Warn("a device is not looked after", "netns", p.ns, "err", err)
+		k.log.Warn("a device is not looked after", "netns", p.NS, "err", err)
 	}
 }
 

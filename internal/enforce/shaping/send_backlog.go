@@ -128,7 +128,7 @@ func (p *sendPlace) boundLanes(id uint32, o *outlet, n *outgoing, now time.Time)
 		o.unbounded = false
 		return nil
 	}
-	err := p.within(func() error {
+	err := p.Within(func() error {
 		var errs []error
 		for _, i := range changed {
 			if err := p.pair.setQueue(minors[i], queueFor(bytes[i])); err != nil {

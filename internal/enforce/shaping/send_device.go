@@ -3,33 +3,33 @@ package shaping
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
 )
 
 // sendPrefix begins the names of the pins of attachments to the egress of devices.
 const sendPrefix = "egress_device_"
 
 func (p *sendPlace) devicePin(ifindex int) string {
-	return fmt.Sprintf("%s%d_%d", sendPrefix, p.ns, ifindex)
+	return fmt.Sprintf("%s%d_%d", sendPrefix, p.NS, ifindex)
 }
 
 // followDevices attaches the egress program to the wanted devices, and leaves the others. The same devices are wanted
 // as for ingress. Devices that exceed one turn are left for later.
 func (p *sendPlace) followDevices() error {
-	links, err := dump(p.nl.LinkList)
+	links, err := p.Links()
 	if err != nil {
-		return fmt.Errorf("list devices: %w", err)
+		return err
 	}
-	t := turn{began: time.Now(), up: p.s.turnUp}
-	p.refused, err = followLinks(p.nl, links, p.devices, t.enters(p.devices, p.enter), p.leave)
-	if t.left {
-		p.rest.look(func() { p.s.changed(p) })
+	left := false
+	p.refused, left, err = p.Follow(links, netdevice.Turn{Up: p.s.turnUp}, p.devices, p.enter, p.leave)
+	if left {
+		p.rest.Look(func() { p.s.changed(p) })
 	}
 	return err
 }
@@ -42,7 +42,7 @@ func (p *sendPlace) enter(l netlink.Link, flags uint32) error {
 		return nil
 	}
 	if !known {
-		slot, err := p.s.slots.free()
+		slot, err := p.s.slots.Free()
 		if err != nil {
 			return fmt.Errorf("device %s: %w", l.Attrs().Name, err)
 		}
@@ -51,7 +51,7 @@ func (p *sendPlace) enter(l netlink.Link, flags uint32) error {
 	if err := p.putDevice(index, d); err != nil {
 		return err
 	}
-	err := p.within(func() error { return p.s.obj.AttachDevice(index, p.devicePin(index)) })
+	err := p.Within(func() error { return p.s.obj.AttachDevice(index, p.devicePin(index)) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		err = p.attachFilter(index, d)
 	}
@@ -77,18 +77,18 @@ func (s *sender) notQueued(d bpf.DeviceKey) error {
 }
 
 func (p *sendPlace) deviceKey(index int) bpf.DeviceKey {
-	return bpf.DeviceKey{Netns: p.ns, Ifindex: uint32(index)}
+	return bpf.DeviceKey{Netns: p.NS, Ifindex: uint32(index)}
 }
 
 func (p *sendPlace) putDevice(index int, d bpf.Device) error {
-	if err := p.s.obj.SendSlots.Put(d.Slot, &bpf.SendSlot{Ifindex: uint32(index), Netns: p.ns}); err != nil {
+	if err := p.s.obj.SendSlots.Put(d.Slot, &bpf.SendSlot{Ifindex: uint32(index), Netns: p.NS}); err != nil {
 		return fmt.Errorf("enter device %d: %w", index, err)
 	}
 	if err := p.s.obj.SendDevices.Put(p.deviceKey(index), &d); err != nil {
 		return fmt.Errorf("enter device %d: %w", index, err)
 	}
 	p.devices[index] = d
-	p.s.slots.take(d.Slot)
+	p.s.slots.Take(d.Slot)
 	return nil
 }
 
@@ -104,39 +104,39 @@ func (p *sendPlace) leave(index int, there bool) error {
 		errs = append(errs, p.s.obj.SendSlots.Put(d.Slot, &bpf.SendSlot{}))
 	}
 	delete(p.devices, index)
-	p.s.slots.release(d.Slot)
+	p.s.slots.Release(d.Slot)
 	delete(p.attached, index)
 	return errors.Join(errs...)
 }
 
-// sendFilterName is the name of the egress filter on kernels before 6.6, next to the ingress filter.
-const sendFilterName = "netnice-send"
+// sends is the egress filter on kernels before 6.6, next to the ingress filter.
+var sends = netdevice.Filter{Name: "netnice-send", Parent: netlink.HANDLE_MIN_EGRESS}
 
 func (p *sendPlace) attachFilter(index int, d bpf.Device) error {
-	made, err := addClsact(p.nl, index)
+	made, err := netdevice.AddClsact(p.NL, index)
 	if err != nil {
 		return err
 	}
 	// The last of the two filters to be removed takes the qdisc with it.
-	if made || p.s.beside(p.ns).madeClsact(index) {
+	if made || p.s.beside(p.NS).madeClsact(index) {
 		d.Flags |= bpf.DeviceClsact
 		if err := p.putDevice(index, d); err != nil {
 			return err
 		}
 	}
-	return putFilter(p.nl, index, netlink.HANDLE_MIN_EGRESS, sendFilterName, p.s.obj.NnSendOut)
+	return sends.Put(p.NL, index, p.s.obj.NnSendOut)
 }
 
 // detachFilter removes what attachFilter added. It removes the qdisc, too, unless others use it now.
 func (p *sendPlace) detachFilter(index int, d bpf.Device) error {
-	others, err := removeFilter(p.nl, index, netlink.HANDLE_MIN_EGRESS, sendFilterName)
+	others, err := sends.Remove(p.NL, index)
 	if err != nil || d.Flags&bpf.DeviceClsact == 0 {
 		return err
 	}
 	if others > 0 {
-		return p.s.beside(p.ns).inheritClsact(index)
+		return p.s.beside(p.NS).inheritClsact(index)
 	}
-	return removeClsact(p.nl, index)
+	return netdevice.RemoveClsact(p.NL, index)
 }
 
 // madeClsact reports whether the ingress side has made the qdisc that the filters of a device hang on. The namespace

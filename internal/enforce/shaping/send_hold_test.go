@@ -115,7 +115,7 @@ func ages(t *testing.T, k *Kernel, used bool) {
 	if used {
 		entry.UsedNs += uint64(sendIdle)
 	}
-	err := k.send.obj.Sender.Put(p.ns, &entry)
+	err := k.send.obj.Sender.Put(p.NS, &entry)
 	k.mu.Unlock()
 	must(t, err)
 	must(t, k.Maintain())

@@ -99,7 +99,7 @@ func (p *sendPlace) setLanes(id uint32, o *outlet, queue bool) error {
 	if !queue {
 		return set()
 	}
-	return p.within(set)
+	return p.Within(set)
 }
 
 // tuneLanes gives a node that has had packets in the queue a class for each program. Each class sends the largest

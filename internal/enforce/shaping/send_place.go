@@ -9,12 +9,13 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
 )
 
 // sendPlace is the per-namespace queue for non-TCP egress. Each network namespace has its own: a packet that left the
 // namespace would lose its socket, and the sender would not wait.
 type sendPlace struct {
-	namespace
+	netdevice.Namespace
 	s        *sender
 	pair     pair
 	entry    bpf.SendPlace // the entry that the datapath has
@@ -22,15 +23,15 @@ type sendPlace struct {
 	outlets  map[uint32]*outlet // by node
 	devices  map[int]bpf.Device
 	attached map[int]bool
-	refused  int  // devices without a slot, as none is left
-	rest     rest // starts a look at the devices that were left over
+	refused  int            // devices without a slot, as none is left
+	rest     netdevice.Rest // starts a look at the devices that were left over
 	// unasked is true if the queue was made for a caller of HoldQueue, and nothing has come into it.
 	unasked bool
 	// leaving is true if the program was detached from some devices already, as nobody uses the queue: see letGo.
 	leaving bool
 	// standingsOnce reads the backlog of each class, once per sample.
 	standingsOnce func() (map[uint32]standing, error)
-	watch         *watcher
+	watch         *netdevice.Watcher
 }
 
 // outlet is a node's class in one per-namespace queue.
@@ -59,17 +60,17 @@ func (s *sender) newPlace(ns uint32, path string) (*sendPlace, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open netlink: %w", err)
 		}
-		p.namespace = namespace{ns: ns, nl: nl}
+		p.Namespace = netdevice.Home(ns, nl)
 	} else {
-		n, err := openNamespace(ns, path, func(owner uint32) (count int) {
+		n, err := netdevice.Open(ns, path, func(owner uint32) (count int) {
 			for _, o := range s.places {
-				if o.owner == owner {
+				if o.Owner == owner {
 					count++
 				}
 			}
 			return count
 		})
-		if errors.Is(err, errTooMany) {
+		if errors.Is(err, netdevice.ErrTooMany) {
 			s.refused++
 			s.failed[ns] = time.Now()
 			return nil, nil //nolint:nilnil // the namespace counts as gone; packets too far ahead are dropped
@@ -77,9 +78,9 @@ func (s *sender) newPlace(ns uint32, path string) (*sendPlace, error) {
 		if n == nil {
 			return nil, err
 		}
-		p.namespace = *n
+		p.Namespace = *n
 	}
-	p.pair.nl, p.pair.alias = p.nl, s.alias
+	p.pair.nl, p.pair.alias = p.NL, s.alias
 	return p, nil
 }
 
@@ -102,10 +103,9 @@ func (p *sendPlace) begin() error {
 	if err := p.followDevices(); err != nil {
 		return err
 	}
-	return p.within(func() (err error) {
-		p.watch, err = watchDevices(func() { p.s.changed(p) })
-		return err
-	})
+	var err error
+	p.watch, err = p.Watch(func() { p.s.changed(p) })
+	return err
 }
 
 // ensurePair makes the pair where it is missing, also when another program has removed it while limits are in force.
@@ -116,11 +116,11 @@ func (p *sendPlace) ensurePair() error {
 	}
 	if !found {
 		p.pair.queue, p.pair.back = nil, nil
-		if err := p.within(p.pair.make); err != nil {
+		if err := p.Within(p.pair.make); err != nil {
 			return err
 		}
 	}
-	if err := attach(p.nl, p.pair.back, p.s.obj.NnSendBack); err != nil {
+	if err := attach(p.NL, p.pair.back, p.s.obj.NnSendBack); err != nil {
 		return err
 	}
 	if found && p.entered {
@@ -129,7 +129,7 @@ func (p *sendPlace) ensurePair() error {
 	p.entry = bpf.SendPlace{
 		QueueIfindex: uint32(p.pair.queue.Attrs().Index), ReturnIfindex: uint32(p.pair.back.Attrs().Index), UsedNs: monotonicNS(),
 	}
-	if err := p.s.obj.Sender.Put(p.ns, &p.entry); err != nil {
+	if err := p.s.obj.Sender.Put(p.NS, &p.entry); err != nil {
 		return fmt.Errorf("write which devices are netnice's: %w", err)
 	}
 	p.entered = true
@@ -183,7 +183,7 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 	return nil
 }
 
-func (p *sendPlace) key(id uint32) bpf.OutflowKey { return bpf.OutflowKey{Netns: p.ns, Node: id} }
+func (p *sendPlace) key(id uint32) bpf.OutflowKey { return bpf.OutflowKey{Netns: p.NS, Node: id} }
 
 // empty lets the backlog of a node leave at once.
 func (p *sendPlace) empty(id uint32) error {
@@ -243,17 +243,17 @@ func (p *sendPlace) clear(id uint32) error {
 }
 
 // close leaves everything in the kernel for a successor.
-func (p *sendPlace) close() error { return p.shut(&p.watch) }
+func (p *sendPlace) close() error { return p.Shut(&p.watch) }
 
 // remove removes everything. The egress hook judges the sockets here again, once renew has told it that a queue has
 // gone.
 func (p *sendPlace) remove() error {
-	there, err := p.present()
+	there, err := p.Present()
 	errs := []error{err}
 	for index := range p.devices {
 		errs = append(errs, p.leave(index, there(index)))
 	}
-	delete(p.s.places, p.ns)
+	delete(p.s.places, p.NS)
 	errs = append(errs, p.s.renew())
 	if p.pair.queue != nil {
 		for id := range p.outlets {
@@ -265,6 +265,6 @@ func (p *sendPlace) remove() error {
 	for id := range p.outlets {
 		errs = append(errs, p.s.forgetOutflow(p.key(id)))
 	}
-	errs = append(errs, gone(p.s.obj.Sender.Delete(p.ns)), p.close())
+	errs = append(errs, gone(p.s.obj.Sender.Delete(p.NS)), p.close())
 	return errors.Join(errs...)
 }

@@ -65,7 +65,7 @@ func (s *sender) look(by holds) error {
 
 // look does the same for one queue.
 func (p *sendPlace) look(by holds) error {
-	if p.isHome() && !p.unasked {
+	if p.IsHome() && !p.unasked {
 		return nil
 	}
 	now := monotonicNS()
@@ -73,13 +73,13 @@ func (p *sendPlace) look(by holds) error {
 	if err != nil {
 		return err
 	}
-	if p.unasked = p.unasked && idle >= time.Duration(now-p.entry.UsedNs); p.isHome() && !p.unasked {
+	if p.unasked = p.unasked && idle >= time.Duration(now-p.entry.UsedNs); p.IsHome() && !p.unasked {
 		return p.stay()
 	}
-	if !p.isHome() && idle > sendLeft && netnamespace.PathOf(p.ns) == "" {
+	if !p.IsHome() && idle > sendLeft && netnamespace.PathOf(p.NS) == "" {
 		return p.letGo()
 	}
-	if idle <= sendIdle || by[p.ns] > 0 {
+	if idle <= sendIdle || by[p.NS] > 0 {
 		return p.stay()
 	}
 	waiting, err := p.waiting(0)
@@ -92,13 +92,13 @@ func (p *sendPlace) look(by holds) error {
 // letGo removes a queue that nobody uses, in turns: to leave a device takes a grace period of the kernel's, as to enter
 // one does. The egress hook judges packets that leave by such a device as if there was no queue.
 func (p *sendPlace) letGo() error {
-	there, err := p.present()
+	there, err := p.Present()
 	errs := []error{err}
 	began, left := time.Now(), 0
 	for index := range p.devices {
 		if left > 0 && time.Since(began) > p.s.turnUp {
 			p.leaving = true
-			p.rest.look(func() { p.s.changed(p) })
+			p.rest.Look(func() { p.s.changed(p) })
 			return errors.Join(append(errs, p.s.renew())...)
 		}
 		errs = append(errs, p.leave(index, there(index)))
@@ -114,7 +114,7 @@ func (p *sendPlace) stay() error {
 		return nil
 	}
 	p.entry.UsedNs = monotonicNS() // otherwise the queue would still be idle
-	if err := p.s.obj.Sender.Put(p.ns, &p.entry); err != nil {
+	if err := p.s.obj.Sender.Put(p.NS, &p.entry); err != nil {
 		return fmt.Errorf("keep a queue: %w", err)
 	}
 	if err := p.followDevices(); err != nil {
@@ -127,8 +127,8 @@ func (p *sendPlace) stay() error {
 // idle returns how long nothing has moved in the queue.
 func (p *sendPlace) idle(nowNS uint64) (time.Duration, error) {
 	var entry bpf.SendPlace
-	if err := p.s.obj.Sender.Lookup(p.ns, &entry); err != nil {
-		return 0, fmt.Errorf("look at network namespace %d: %w", p.ns, err)
+	if err := p.s.obj.Sender.Lookup(p.NS, &entry); err != nil {
+		return 0, fmt.Errorf("look at network namespace %d: %w", p.NS, err)
 	}
 	return time.Duration(int64(nowNS - entry.UsedNs)), nil
 }
@@ -211,7 +211,7 @@ func (s *sender) readDevices() error {
 	for it.Next(&key, &d) {
 		if p := s.places[key.Netns]; p != nil {
 			p.devices[int(key.Ifindex)] = d
-			s.slots.take(d.Slot)
+			s.slots.Take(d.Slot)
 		} else {
 			lost[key] = d
 		}

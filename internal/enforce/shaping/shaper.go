@@ -12,10 +12,9 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
 	"github.com/netnice/netnice/internal/netnamespace"
 )
-
-var errTooMany = errors.New("too many")
 
 // limited is a node that limits ingress.
 type limited struct {
@@ -42,13 +41,13 @@ type shaper struct {
 	places     map[uint32]*place // by namespace
 	looks      uint32            // number of looks for namespaces so far
 	portsKnown uint32            // 1: packets for ports that are not in the map pass at once
-	slots      slots
-	watch      *watcher      // watches the daemon's namespace
-	changed    func(*place)  // called when devices came or went, or were left over; nil: in the daemon's namespace
-	turnUp     time.Duration // bounds the time of one look at devices: see turn
-	stop       chan struct{} // ends the goroutine that follows the totals
-	refused    uint64        // network namespaces without queues, as their owner has too many
-	revisit    bool          // some windows need further visits, as no program keeps them: before 6.12
+	slots      netdevice.Slots
+	watch      *netdevice.Watcher // watches the daemon's namespace
+	changed    func(*place)       // called when devices came or went, or were left over; nil: in the daemon's namespace
+	turnUp     time.Duration      // bounds the time of one look at devices: see netdevice.Turn
+	stop       chan struct{}      // ends the goroutine that follows the totals
+	refused    uint64             // network namespaces without queues, as their owner has too many
+	revisit    bool               // some windows need further visits, as no program keeps them: before 6.12
 }
 
 // newShaper makes the pair for the loaded programs, or takes over the one that an earlier process left. It attaches
@@ -293,7 +292,7 @@ func (s *shaper) visitWindows() error {
 }
 
 func (p *place) visitWindows() error {
-	return p.within(func() error {
+	return p.Within(func() error {
 		again, err := p.s.obj.VisitWindows()
 		p.s.revisit = p.s.revisit || again
 		return err
@@ -304,7 +303,7 @@ func (p *place) visitWindows() error {
 func (s *shaper) rest() {
 	close(s.stop)
 	if s.watch != nil {
-		s.watch.close()
+		s.watch.Close()
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
 )
 
 // Each packet that leaves the queue goes on at the CPU that lets it leave, and each CPU has a list of such packets. If
@@ -40,7 +42,7 @@ func steer(link netlink.Link, alias, mask string) bool {
 		return false
 	}
 	of, err := os.ReadFile(filepath.Join(dir, "ifalias"))
-	if err != nil || !isAliasOf(strings.TrimSpace(string(of)), alias) {
+	if err != nil || !netdevice.IsAliasOf(strings.TrimSpace(string(of)), alias) {
 		return false
 	}
 	return os.WriteFile(filepath.Join(dir, "queues/rx-0/rps_cpus"), []byte(mask), 0) == nil

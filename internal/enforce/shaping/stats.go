@@ -88,7 +88,7 @@ func (k *Kernel) Attached() map[string]bool {
 	out["shape_in"], out["shape_back"], out["shape_link"] = false, k.on.pair.back != nil, false
 	for _, p := range k.on.places {
 		out["shape_in"] = out["shape_in"] || len(p.attached) > 0
-		out["shape_link"] = out["shape_link"] || !p.isHome()
+		out["shape_link"] = out["shape_link"] || !p.IsHome()
 	}
 	return out
 }

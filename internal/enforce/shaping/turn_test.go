@@ -3,9 +3,7 @@ package shaping
 import (
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,67 +14,6 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/netnamespace"
 )
-
-func TestTurn(t *testing.T) {
-	up := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: 1, Flags: net.FlagUp}}
-	down := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: 2}}
-	late := time.Now().Add(-2 * turnTime)
-
-	first := turn{began: time.Now(), up: turnTimeUp, upOnly: true}
-	require.False(t, first.leaves(up, false))
-	require.False(t, first.leaves(down, true), "an earlier process had entered it")
-	require.False(t, first.left)
-	require.True(t, first.leaves(down, false))
-	require.True(t, first.left)
-
-	next := turn{began: time.Now(), up: turnTimeUp}
-	for range 3 {
-		require.False(t, next.leaves(down, false))
-	}
-	next.began = late
-	require.True(t, next.leaves(down, false))
-	require.False(t, next.leaves(up, false), "what is up waits for less")
-	next.began = time.Now().Add(-2 * turnTimeUp)
-	require.True(t, next.leaves(up, false), "but it waits")
-	require.False(t, next.leaves(up, true))
-	require.True(t, next.left)
-
-	slow := turn{began: late}
-	require.False(t, slow.leaves(down, false), "each look enters one, however slow the machine is")
-	require.True(t, slow.leaves(down, false))
-}
-
-func TestRestIsLookedAtOnce(t *testing.T) {
-	var r rest
-	var lock sync.Mutex
-	looked := make(chan bool, 8)
-	again := func() {
-		lock.Lock()
-		defer lock.Unlock()
-		looked <- true
-	}
-	r.waits.Store(true)
-	r.look(again) // one call waits already
-	require.Empty(t, looked)
-	r.waits.Store(false)
-	lock.Lock()
-	r.look(again)
-	lock.Unlock()
-	<-looked
-	r.look(again) // a look at what the previous look left
-	<-looked
-}
-
-func TestPauseAfterALook(t *testing.T) {
-	for took, want := range map[time.Duration]time.Duration{
-		0:                      watchPause,
-		watchPause / 10:        watchPause,
-		200 * time.Millisecond: 400 * time.Millisecond,
-		20 * time.Second:       watchMost,
-	} {
-		require.Equal(t, want, pauseAfter(took), took)
-	}
-}
 
 // TestDevicesThatAreUpAreEnteredInTurns checks that one look enters only some of many devices that are up. Commands get
 // in between until all are entered.
@@ -144,7 +81,7 @@ func TestDevicesAreLeftInTurns(t *testing.T) {
 		k.send.turnUp = 0
 		p := k.sendingAt(home)
 		p.entry.UsedNs = monotonicNS() - uint64(3*sendIdle)
-		err = errors.Join(k.send.obj.Sender.Put(p.ns, &p.entry), p.look(k.holds))
+		err = errors.Join(k.send.obj.Sender.Put(p.NS, &p.entry), p.look(k.holds))
 		left = many - len(p.attached)
 		if again {
 			wanted, places := &bpf.QueueWanted{Netns: home}, k.send.obj.Sender

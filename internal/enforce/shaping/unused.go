@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
 )
 
 // Devices may outlive the netnice that made them. Either its pins were in a mount namespace that has ended, or somebody
@@ -48,11 +49,11 @@ func Unused(_ context.Context, remove bool) ([]string, error) {
 
 // unused lists devices first, and then asks whether any netnice is up. Each netnice is up before it makes devices.
 func unused(up func() (bool, error)) ([]netlink.Link, error) {
-	links, err := dump(netlink.LinkList)
+	links, err := netdevice.List(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
-	list := slices.DeleteFunc(links, func(l netlink.Link) bool { return !isOwn(l) })
+	list := slices.DeleteFunc(links, func(l netlink.Link) bool { return !netdevice.IsOwn(l) })
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -67,11 +68,6 @@ func unused(up func() (bool, error)) ([]netlink.Link, error) {
 	return list, nil
 }
 
-// isOwn reports whether netnice has made a device.
-func isOwn(l netlink.Link) bool {
-	return l.Type() == "veth" && strings.HasPrefix(l.Attrs().Alias, ownAlias)
-}
-
 // removeOwn removes a device, unless its number belongs to another device now. A device that has gone is no error.
 func removeOwn(link netlink.Link) error {
 	name := link.Attrs().Name
@@ -80,7 +76,7 @@ func removeOwn(link netlink.Link) error {
 	if errors.As(err, &gone) {
 		return nil
 	}
-	if err == nil && !isOwn(now) {
+	if err == nil && !netdevice.IsOwn(now) {
 		return nil
 	}
 	if err == nil {

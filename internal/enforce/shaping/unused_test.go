@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
 	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -41,7 +42,7 @@ func TestUnusedDevices(t *testing.T) {
 		if got := names(t, func() (bool, error) { return false, errors.New("asked without a device") }); len(got) != 0 {
 			t.Errorf("without devices there are %q", got)
 		}
-		p := pair{nl: nl, alias: ownAlias + "/sys/fs/bpf/gone 0:1"}
+		p := pair{nl: nl, alias: netdevice.OwnAlias + "/sys/fs/bpf/gone 0:1"}
 		if err := p.make(); err != nil {
 			return err
 		}

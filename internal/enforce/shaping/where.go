@@ -72,12 +72,12 @@ func (s *shaper) look() error {
 	}
 	for _, p := range s.places {
 		var entry bpf.Place
-		if err := s.obj.Places.Lookup(p.ns, &entry); err != nil {
-			errs = append(errs, fmt.Errorf("look at network namespace %d: %w", p.ns, err))
+		if err := s.obj.Places.Lookup(p.NS, &entry); err != nil {
+			errs = append(errs, fmt.Errorf("look at network namespace %d: %w", p.NS, err))
 			continue
 		}
 		switch {
-		case entry.Look == s.looks || links[p.ns] != "":
+		case entry.Look == s.looks || links[p.NS] != "":
 			p.seen = now
 		case now.Sub(p.seen) > placeIdle:
 			errs = append(errs, p.remove())
@@ -99,7 +99,7 @@ func (s *shaper) linkPlaces() map[uint32]string {
 		case ns == s.home:
 			paths[ns] = "/proc/self/ns/net"
 		case s.places[ns] != nil:
-			paths[ns] = fmt.Sprintf("/proc/self/fd/%d", s.places[ns].file.Fd())
+			paths[ns] = s.places[ns].Path()
 		default:
 			if path := netnamespace.PathOf(ns); path != "" {
 				paths[ns] = path
@@ -232,7 +232,7 @@ func (s *shaper) readDevices() error {
 	for it.Next(&key, &d) {
 		if p := s.places[key.Netns]; p != nil {
 			p.devices[int(key.Ifindex)] = d
-			s.slots.take(d.Slot)
+			s.slots.Take(d.Slot)
 			continue
 		}
 		lost = append(lost, key)

@@ -1,4 +1,4 @@
-package shaping
+package netdevice
 
 import (
 	"net"
@@ -13,34 +13,35 @@ import (
 const (
 	// turnTime is how long one look at the devices may enter devices that are down.
 	turnTime = 100 * time.Millisecond
-	// turnTimeUp is how long one look may enter devices that are up. A look may leave such a device for the next look.
+	// TurnTimeUp is how long one look may enter devices that are up. A look may leave such a device for the next look.
 	// Until then, its egress that is too far ahead of a clock is dropped. For its ingress, TCP's windows alone enforce
 	// the limits until then.
-	turnTimeUp = 500 * time.Millisecond
+	TurnTimeUp = 500 * time.Millisecond
 )
 
-// turn bounds how long a look at the devices holds the lock that every command waits for. To enter a device takes a
+// Turn bounds how long a look at the devices holds the lock that every command waits for. To enter a device takes a
 // grace period of the kernel's, and a thousand devices take ten seconds and more. A look that would take too long
 // leaves devices for the next one: first those that are down, by which no packet goes, and at last also those that are
 // up.
-type turn struct {
-	began  time.Time
-	up     time.Duration // how long devices that are up are entered
-	upOnly bool          // all devices that are down are left
-	some   bool          // a device was entered
-	left   bool          // a device was left
+type Turn struct {
+	Up     time.Duration // how long devices that are up are entered
+	UpOnly bool          // all devices that are down are left
+
+	began time.Time
+	some  bool // a device was entered
+	left  bool // a device was left
 }
 
 // leaves reports whether a device is left. A known device was entered before, or by an earlier process.
-func (t *turn) leaves(l netlink.Link, known bool) bool {
+func (t *Turn) leaves(l netlink.Link, known bool) bool {
 	if known {
 		return false
 	}
 	isUp, bound := l.Attrs().Flags&net.FlagUp != 0, turnTime
 	if isUp {
-		bound = t.up
+		bound = t.Up
 	}
-	if t.upOnly && !isUp || t.some && time.Since(t.began) > bound {
+	if t.UpOnly && !isUp || t.some && time.Since(t.began) > bound {
 		t.left = true
 		return true
 	}
@@ -48,8 +49,8 @@ func (t *turn) leaves(l netlink.Link, known bool) bool {
 	return false
 }
 
-// enters returns a function for followLinks that enters a device, unless the turn leaves it.
-func (t *turn) enters(known map[int]bpf.Device, enter func(l netlink.Link, flags uint32) error) func(l netlink.Link, flags uint32) error {
+// enters returns a function for follow that enters a device, unless the turn leaves it.
+func (t *Turn) enters(known map[int]bpf.Device, enter func(l netlink.Link, flags uint32) error) func(l netlink.Link, flags uint32) error {
 	return func(l netlink.Link, flags uint32) error {
 		if _, is := known[l.Attrs().Index]; t.leaves(l, is) {
 			return nil
@@ -58,12 +59,12 @@ func (t *turn) enters(known map[int]bpf.Device, enter func(l netlink.Link, flags
 	}
 }
 
-// rest starts another look when a look at the devices has left some.
-type rest struct{ waits atomic.Bool }
+// Rest starts another look when a look at the devices has left some.
+type Rest struct{ waits atomic.Bool }
 
-// look calls again soon, in a goroutine; again looks at the devices once more. One call waits at a time. The caller
+// Look calls again soon, in a goroutine; again looks at the devices once more. One call waits at a time. The caller
 // holds the lock that again takes.
-func (r *rest) look(again func()) {
+func (r *Rest) Look(again func()) {
 	if !r.waits.CompareAndSwap(false, true) {
 		return
 	}

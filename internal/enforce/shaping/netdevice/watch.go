@@ -1,4 +1,4 @@
-package shaping
+package netdevice
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher reports that devices came, went or changed.
-type watcher struct {
+// Watcher reports that devices came, went or changed.
+type Watcher struct {
 	changed chan struct{}
 	stop    chan struct{}
 }
@@ -29,8 +29,8 @@ func pauseAfter(took time.Duration) time.Duration {
 	return min(max(watchPause, watchFactor*took), watchMost)
 }
 
-// watchDevices calls look after each change of a device, until close.
-func watchDevices(look func()) (*watcher, error) {
+// Watch calls look after each change of a device in the current namespace, until Close.
+func Watch(look func()) (*Watcher, error) {
 	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
 	if err != nil {
 		return nil, fmt.Errorf("watch devices: %w", err)
@@ -40,14 +40,14 @@ func watchDevices(look func()) (*watcher, error) {
 		socket.Close()
 		return nil, fmt.Errorf("watch devices: %w", err)
 	}
-	w := &watcher{changed: make(chan struct{}, 1), stop: make(chan struct{})}
+	w := &Watcher{changed: make(chan struct{}, 1), stop: make(chan struct{})}
 	go w.read(socket)
 	go w.follow(look)
 	return w, nil
 }
 
 // read wakes follow for every message. A lost message counts as a message.
-func (w *watcher) read(socket *nl.NetlinkSocket) {
+func (w *Watcher) read(socket *nl.NetlinkSocket) {
 	defer socket.Close()
 	for {
 		_, _, err := socket.Receive()
@@ -69,7 +69,7 @@ func (w *watcher) read(socket *nl.NetlinkSocket) {
 	}
 }
 
-func (w *watcher) follow(look func()) {
+func (w *Watcher) follow(look func()) {
 	for {
 		select {
 		case <-w.stop:
@@ -86,5 +86,5 @@ func (w *watcher) follow(look func()) {
 	}
 }
 
-// close ends the watch. A last look may still be under way.
-func (w *watcher) close() { close(w.stop) }
+// Close ends the watch. A last look may still be under way.
+func (w *Watcher) Close() { close(w.stop) }

@@ -1,4 +1,8 @@
-package shaping
+// Package netdevice has what every kind of per-namespace queue does with the network devices of a namespace: it opens the
+// namespace, finds the devices that programs have to be on, enters them in turns, notices devices that come and go, and
+// puts filters on them where the kernel has nothing better. It knows the devices that netnice itself has made by their
+// alias. It knows no queue and no limit.
+package netdevice
 
 import (
 	"errors"
@@ -13,20 +17,24 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// namespace is a network namespace that netnice works in. The file and the sockets that netnice holds keep the
+// Namespace is a network namespace that netnice works in. The file and the sockets that netnice holds keep the
 // namespace alive after its last process.
-type namespace struct {
-	ns    uint32   // inode number
-	file  *os.File // nil: it is the daemon's own namespace
-	nl    *netlink.Handle
-	owner uint32 // the user who made it, in a user namespace of their own; 0: root made it
+type Namespace struct {
+	NS    uint32 // inode number
+	NL    *netlink.Handle
+	Owner uint32 // the user who made it, in a user namespace of their own; 0: root made it
+
+	file *os.File // nil: it is the daemon's own namespace
 }
 
-// openNamespace opens a network namespace other than the daemon's. It returns nil without an error if the namespace has
+// Home returns the daemon's own namespace, by a handle of netlink in it.
+func Home(ns uint32, nl *netlink.Handle) Namespace { return Namespace{NS: ns, NL: nl} }
+
+// Open opens a network namespace other than the daemon's. It returns nil without an error if the namespace has
 // gone, or if the path leads to another one meanwhile. A user other than root may have at most
 // enforce.MostNamespaces open ones. With more, one user could use up all devices and slots. The function of returns how
 // many an owner has already.
-func openNamespace(ns uint32, path string, of func(owner uint32) int) (*namespace, error) {
+func Open(ns uint32, path string, of func(owner uint32) int) (*Namespace, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, nil //nolint:nilerr,nilnil // the last process of the namespace has ended
@@ -43,10 +51,10 @@ func openNamespace(ns uint32, path string, of func(owner uint32) int) (*namespac
 		return nil, errors.Join(fmt.Errorf("look whose network namespace %d is: %w", ns, err), file.Close())
 	}
 	if owner != 0 && of(owner) >= enforce.MostNamespaces {
-		return nil, errors.Join(fmt.Errorf("%w: network namespaces of uid %d", errTooMany, owner), file.Close())
+		return nil, errors.Join(fmt.Errorf("%w: network namespaces of uid %d", ErrTooMany, owner), file.Close())
 	}
-	n := &namespace{ns: ns, file: file, owner: owner}
-	if n.nl, err = netlink.NewHandleAt(netns.NsHandle(file.Fd())); err != nil {
+	n := &Namespace{NS: ns, file: file, Owner: owner}
+	if n.NL, err = netlink.NewHandleAt(netns.NsHandle(file.Fd())); err != nil {
 		return nil, errors.Join(fmt.Errorf("open netlink in network namespace %d: %w", ns, err), file.Close())
 	}
 	return n, nil
@@ -85,25 +93,26 @@ func ownerOf(file *os.File) (uint32, error) {
 	return owner, unix.Close(fd)
 }
 
-func (n *namespace) isHome() bool { return n.file == nil }
+// IsHome reports whether it is the daemon's own namespace.
+func (n *Namespace) IsHome() bool { return n.file == nil }
 
-// shut closes the watcher, the netlink handle, and the file of the namespace.
-func (n *namespace) shut(w **watcher) error {
+// Shut closes the watcher, the netlink handle, and the file of the namespace.
+func (n *Namespace) Shut(w **Watcher) error {
 	if *w != nil {
-		(*w).close()
+		(*w).Close()
 		*w = nil
 	}
-	n.nl.Close()
-	if n.isHome() {
+	n.NL.Close()
+	if n.IsHome() {
 		return nil
 	}
 	return n.file.Close()
 }
 
-// present returns a function that tells whether a device exists in the namespace, by its index. If the devices cannot
+// Present returns a function that tells whether a device exists in the namespace, by its index. If the devices cannot
 // be listed, every device counts as there.
-func (n *namespace) present() (there func(index int) bool, err error) {
-	links, err := dump(n.nl.LinkList)
+func (n *Namespace) Present() (there func(index int) bool, err error) {
+	links, err := List(n.NL.LinkList)
 	indices := map[int]bool{}
 	for _, l := range links {
 		indices[l.Attrs().Index] = true
@@ -111,10 +120,25 @@ func (n *namespace) present() (there func(index int) bool, err error) {
 	return func(index int) bool { return err != nil || indices[index] }, err
 }
 
-// within runs f on a thread in the namespace.
-func (n *namespace) within(f func() error) error {
-	if n.isHome() {
+// Within runs f on a thread in the namespace.
+func (n *Namespace) Within(f func() error) error {
+	if n.IsHome() {
 		return f()
 	}
-	return netnamespace.Within(fmt.Sprintf("/proc/self/fd/%d", n.file.Fd()), f)
+	return netnamespace.Within(n.Path(), f)
+}
+
+// Path returns a path of a namespace other than the daemon's own.
+func (n *Namespace) Path() string { return fmt.Sprintf("/proc/self/fd/%d", n.FD()) }
+
+// FD returns the file descriptor of a namespace other than the daemon's own.
+func (n *Namespace) FD() int { return int(n.file.Fd()) }
+
+// Watch calls look after each change of a device in the namespace, until the watcher is closed.
+func (n *Namespace) Watch(look func()) (w *Watcher, err error) {
+	err = n.Within(func() (err error) {
+		w, err = Watch(look)
+		return err
+	})
+	return w, err
 }

@@ -1,4 +1,4 @@
-package shaping
+package netdevice
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 )
 
 // TestDevicesBeyondTheSlots checks which devices get a slot if there are more devices than slots. The devices by which
-// others reach the machine come first, and followLinks counts the devices without a slot.
+// others reach the machine come first, and follow counts the devices without a slot.
 func TestDevicesBeyondTheSlots(t *testing.T) {
 	var links []netlink.Link
 	link := func(index int, kind string) netlink.Link {
@@ -24,18 +24,18 @@ func TestDevicesBeyondTheSlots(t *testing.T) {
 	links = append(links, link(veths+1, "device"), link(veths+2, "vlan"))
 
 	known := map[int]bpf.Device{}
-	var all slots
+	var all Slots
 	enter := func(l netlink.Link, _ uint32) error {
-		slot, err := all.free()
+		slot, err := all.Free()
 		if err != nil {
 			return err
 		}
-		all.take(slot)
+		all.Take(slot)
 		known[l.Attrs().Index] = bpf.Device{Slot: slot}
 		return nil
 	}
 	leave := func(int, bool) error { return nil }
-	refused, err := followLinks(nil, links, known, enter, leave)
+	refused, err := follow(nil, links, known, enter, leave)
 	require.NoError(t, err)
 	require.Equal(t, veths+2-(bpf.MaxDevices-1), refused)
 	require.Len(t, known, bpf.MaxDevices-1)

@@ -1,4 +1,4 @@
-package shaping
+package netdevice
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-func TestDump(t *testing.T) {
+func TestList(t *testing.T) {
 	calls := 0
 	interrupted := func(times int) func() ([]int, error) {
 		calls = 0
@@ -24,13 +24,13 @@ func TestDump(t *testing.T) {
 			return []int{1, 2}, nil
 		}
 	}
-	got, err := dump(interrupted(dumpTries - 1))
+	got, err := List(interrupted(listTries - 1))
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 2}, got)
-	_, err = dump(interrupted(1000))
+	_, err = List(interrupted(1000))
 	require.ErrorIs(t, err, netlink.ErrDumpInterrupted)
-	require.Equal(t, dumpTries, calls)
-	_, err = dump(func() ([]int, error) { calls = -1; return nil, os.ErrPermission })
+	require.Equal(t, listTries, calls)
+	_, err = List(func() ([]int, error) { calls = -1; return nil, os.ErrPermission })
 	require.ErrorIs(t, err, os.ErrPermission)
 }
 
@@ -38,16 +38,16 @@ func pairOf(name string) *netlink.Veth {
 	return &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "peer"}
 }
 
-// TestDumpBesideChanges checks that a list has all devices that stay, while others come and go.
-func TestDumpBesideChanges(t *testing.T) {
+// TestListBesideChanges checks that a list has all devices that stay, while others come and go.
+func TestListBesideChanges(t *testing.T) {
 	testutil.RequireRoot(t)
 	ns, err := testbed.NewNetNS()
-	must(t, err)
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = ns.Close() })
 	nl := ns.Netlink()
 	const stay = 40
 	for i := range stay / 2 {
-		must(t, nl.LinkAdd(pairOf(fmt.Sprintf("stay%d", i))))
+		require.NoError(t, nl.LinkAdd(pairOf(fmt.Sprintf("stay%d", i))))
 	}
 	end, over := make(chan struct{}), sync.WaitGroup{}
 	var changes error
@@ -71,18 +71,18 @@ func TestDumpBesideChanges(t *testing.T) {
 	})
 	interrupted := 0
 	for range 500 {
-		links, err := dump(func() ([]netlink.Link, error) {
+		links, err := List(func() ([]netlink.Link, error) {
 			links, err := nl.LinkList()
 			if err != nil {
 				interrupted++
 			}
 			return links, err
 		})
-		must(t, err)
+		require.NoError(t, err)
 		require.GreaterOrEqual(t, len(links), stay)
 	}
 	close(end)
 	over.Wait()
-	must(t, changes)
+	require.NoError(t, changes)
 	t.Logf("%d lists were interrupted", interrupted)
 }
