@@ -38,7 +38,7 @@ type limitOnHost struct {
 	met     bool
 }
 
-// memory is a Host and a Kernel that keep all in memory.
+// memory is a Host and a kernel side that keep all in memory.
 type memory struct {
 	statefiletest.Memory[Saved, *Saved]
 

@@ -56,8 +56,8 @@ type Host interface {
 	LookUp(ctx context.Context, name string) ([]netip.Addr, error)
 }
 
-// Kernel is what the table needs from the kernel side; enforce.Kernel has it.
-type Kernel interface {
+// Paths is what the table needs from the kernel side; enforce.Kernel has it.
+type Paths interface {
 	SentBytes(node uint32) (uint64, error)
 	Peers(node uint32) ([]enforce.Peer, error)
 	Probes(fd int) error
@@ -68,7 +68,7 @@ type Kernel interface {
 // Options are what a table needs.
 type Options struct {
 	Log    *slog.Logger
-	Kernel Kernel
+	Kernel Paths
 	Host   Host
 	// OpenPath opens the path to a host, for probes.
 	OpenPath func(context.Context, hostpath.Config) (hostpath.Path, error)
@@ -79,7 +79,7 @@ type Options struct {
 // Table holds all paths that are followed.
 type Table struct {
 	log          *slog.Logger
-	kernel       Kernel
+	kernel       Paths
 	host         Host
 	openPath     func(context.Context, hostpath.Config) (hostpath.Path, error)
 	followsRules bool

@@ -28,7 +28,7 @@ type Backlog struct {
 
 // sampler reads the kernel side, not more often than its callers need.
 type sampler struct {
-	kernel Kernel
+	kernel Figures
 	// changes counts the changes after which a reading is outdated. It is no part of the lock's, under which the kernel
 	// side is read: who changes something does not wait for that.
 	changes atomic.Uint64

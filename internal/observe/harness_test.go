@@ -40,7 +40,7 @@ const (
 	secret = "203.0.113."
 )
 
-// memory is a Kernel that keeps all in memory.
+// memory is a kernel side that keeps all in memory.
 type memory struct {
 	mu     sync.Mutex
 	calls  int // readings of sockets

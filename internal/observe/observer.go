@@ -11,8 +11,8 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// Kernel is what observing needs from the kernel side; enforce.Kernel has it.
-type Kernel interface {
+// Figures is what observing needs from the kernel side; enforce.Kernel has it.
+type Figures interface {
 	Stats() ([]enforce.NodeStats, error)
 	Sockets() ([]enforce.SocketStats, error)
 	Unknown() (enforce.UnknownStats, error)
@@ -26,7 +26,7 @@ type Kernel interface {
 // Options are what an Observer needs.
 type Options struct {
 	Log      *slog.Logger
-	Kernel   Kernel
+	Kernel   Figures
 	Resolver *identity.Resolver
 	// Tick is the time between two calls of Observer.Tick.
 	Tick time.Duration
@@ -40,7 +40,7 @@ type Options struct {
 // take a snapshot are also for the writer, who asks about a snapshot that is not published yet.
 type Observer struct {
 	log       *slog.Logger
-	kernel    Kernel
+	kernel    Figures
 	resolver  *identity.Resolver
 	tick      time.Duration
 	cpuShares func() []api.Power

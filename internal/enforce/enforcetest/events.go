@@ -2,7 +2,7 @@ package enforcetest
 
 import "github.com/netnice/netnice/internal/enforce"
 
-// Events implements enforce.Kernel.
+// Events implements enforce.Events.
 func (k *Kernel) Events() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -18,7 +18,7 @@ func (k *Kernel) Event() {
 	k.events <- struct{}{}
 }
 
-// FollowExecs implements enforce.Kernel.
+// FollowExecs implements enforce.Events.
 func (k *Kernel) FollowExecs(on bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -29,7 +29,7 @@ func (k *Kernel) FollowExecs(on bool) error {
 // Follows reports whether the daemon follows exec events.
 func (k *Kernel) Follows() bool { k.mu.Lock(); defer k.mu.Unlock(); return k.following }
 
-// Execs implements enforce.Kernel.
+// Execs implements enforce.Events.
 func (k *Kernel) Execs() <-chan enforce.Exec {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -51,7 +51,7 @@ func (k *Kernel) Exec(pid int) {
 	list <- enforce.Exec{PID: pid}
 }
 
-// LostEvents implements enforce.Kernel.
+// LostEvents implements enforce.Events.
 func (k *Kernel) LostEvents() (uint64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -145,7 +145,7 @@ func (k *Kernel) set(spec enforce.NodeSpec) {
 	}
 }
 
-// SetNode implements enforce.Kernel. It refuses the same specs as a kernel would.
+// SetNode implements enforce.Nodes. It refuses the same specs as a kernel would.
 func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -180,7 +180,7 @@ func clash(spec enforce.NodeSpec, id uint32) error {
 	return fmt.Errorf("node %d: kind %d, subject %d clashes with node %d", spec.ID, spec.Kind, spec.Subject, id)
 }
 
-// RemoveNode implements enforce.Kernel.
+// RemoveNode implements enforce.Nodes.
 func (k *Kernel) RemoveNode(id uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -192,20 +192,20 @@ func (k *Kernel) RemoveNode(id uint32) error {
 	return nil
 }
 
-// Inherits implements enforce.Kernel.
+// Inherits implements enforce.Nodes.
 func (k *Kernel) Inherits(enforce.NodeSpec) bool { return false }
 
-// Settle implements enforce.Kernel.
+// Settle implements enforce.Nodes.
 func (k *Kernel) Settle() error { return nil }
 
-// Drain implements enforce.Kernel.
+// Drain implements enforce.Nodes.
 func (k *Kernel) Drain() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	_ = k.enter("Drain") // the real method only waits
 }
 
-// Nodes implements enforce.Kernel.
+// Nodes implements enforce.Nodes.
 func (k *Kernel) Nodes() ([]enforce.NodeSpec, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -215,7 +215,7 @@ func (k *Kernel) Nodes() ([]enforce.NodeSpec, error) {
 	return slices.Collect(maps.Values(k.nodes)), nil
 }
 
-// Stats implements enforce.Kernel.
+// Stats implements enforce.Figures.
 func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -225,7 +225,7 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 	return slices.Collect(maps.Values(k.stats)), nil
 }
 
-// Sockets implements enforce.Kernel.
+// Sockets implements enforce.Figures.
 func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -235,7 +235,7 @@ func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 	return slices.Clone(k.sockets), nil
 }
 
-// Unknown implements enforce.Kernel.
+// Unknown implements enforce.Figures.
 func (k *Kernel) Unknown() (enforce.UnknownStats, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -249,7 +249,7 @@ func (k *Kernel) SetUnknown(s enforce.UnknownStats) {
 	k.unknown = s
 }
 
-// Look implements enforce.Kernel.
+// Look implements enforce.Figures.
 func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -265,21 +265,21 @@ func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, erro
 	return k.stats[id], list, nil
 }
 
-// SentBytes implements enforce.Kernel.
+// SentBytes implements enforce.Paths.
 func (k *Kernel) SentBytes(id uint32) (uint64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.stats[id].Bytes, k.enter("SentBytes")
 }
 
-// Maintain implements enforce.Kernel.
+// Maintain implements enforce.Events.
 func (k *Kernel) Maintain() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.enter("Maintain")
 }
 
-// SetDestinations implements enforce.Kernel. It refuses nodes that do not exist.
+// SetDestinations implements enforce.DestinationSetter. It refuses nodes that do not exist.
 func (k *Kernel) SetDestinations(d enforce.Destinations) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -302,7 +302,7 @@ func (k *Kernel) Destinations() enforce.Destinations {
 	return k.destinations
 }
 
-// SetSubordinates implements enforce.Kernel.
+// SetSubordinates implements enforce.Members.
 func (k *Kernel) SetSubordinates(list []enforce.Subordinates) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -310,7 +310,7 @@ func (k *Kernel) SetSubordinates(list []enforce.Subordinates) error {
 	return k.enter("SetSubordinates")
 }
 
-// SetAdminGroup implements enforce.Kernel.
+// SetAdminGroup implements enforce.Requests.
 func (k *Kernel) SetAdminGroup(gid *uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -332,10 +332,10 @@ func (k *Kernel) Subordinates() []enforce.Subordinates {
 	return k.subordinates
 }
 
-// Attached implements enforce.Kernel.
+// Attached implements enforce.Programs.
 func (k *Kernel) Attached() map[string]bool { return map[string]bool{"nn_sockops": true} }
 
-// Counters implements enforce.Kernel.
+// Counters implements enforce.Programs.
 func (k *Kernel) Counters() (map[string]uint64, error) {
 	return map[string]uint64{"map_full": 0}, nil
 }

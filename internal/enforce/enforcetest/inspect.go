@@ -15,7 +15,7 @@ func (k *Kernel) SetLooks(list ...enforce.SocketLook) {
 	k.looks = list
 }
 
-// Inspect implements enforce.Kernel.
+// Inspect implements enforce.Figures.
 func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enforce.SocketLook, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -37,14 +37,14 @@ func (k *Kernel) SetPeers(list ...enforce.Peer) {
 	k.peers = list
 }
 
-// Peers implements enforce.Kernel.
+// Peers implements enforce.Paths.
 func (k *Kernel) Peers(uint32) ([]enforce.Peer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.peers), k.enter("Peers")
 }
 
-// Probes implements enforce.Kernel.
+// Probes implements enforce.Paths.
 func (k *Kernel) Probes(int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -58,7 +58,7 @@ func (k *Kernel) SlowQueues(until <-chan struct{}) {
 	k.slow = until
 }
 
-// HoldQueue implements enforce.Kernel.
+// HoldQueue implements enforce.Paths.
 func (k *Kernel) HoldQueue(netns uint32) (release func(), err error) {
 	k.mu.Lock()
 	slow := k.slow
@@ -86,7 +86,7 @@ func (k *Kernel) HeldQueues(netns uint32) int {
 	return k.held[netns]
 }
 
-// Gate implements enforce.Kernel.
+// Gate implements enforce.Paths.
 func (k *Kernel) Gate(uint32, time.Duration) (enforce.Gate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -100,7 +100,7 @@ func (k *Kernel) SetQueues(list ...enforce.Queue) {
 	k.packetQueues = list
 }
 
-// Queues implements enforce.Kernel.
+// Queues implements enforce.Figures.
 func (k *Kernel) Queues() ([]enforce.Queue, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

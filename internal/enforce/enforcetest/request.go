@@ -22,7 +22,7 @@ func (k *Kernel) Answered(number uint64) (a enforce.Answer, ok bool) {
 	return a, ok
 }
 
-// Requests implements enforce.Kernel.
+// Requests implements enforce.Requests.
 func (k *Kernel) Requests() <-chan enforce.Request { return k.requestChannel() }
 
 func (k *Kernel) requestChannel() chan enforce.Request {
@@ -34,7 +34,7 @@ func (k *Kernel) requestChannel() chan enforce.Request {
 	return k.requests
 }
 
-// Answer implements enforce.Kernel.
+// Answer implements enforce.Requests.
 func (k *Kernel) Answer(number uint64, answer enforce.Answer) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -58,7 +58,7 @@ func (k *Kernel) Socket(number uint64, s enforce.SocketReservation) {
 	k.askers[number] = s
 }
 
-// Asker implements enforce.Kernel.
+// Asker implements enforce.Requests.
 func (k *Kernel) Asker(number uint64) (enforce.SocketReservation, bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,14 +69,14 @@ func (k *Kernel) Asker(number uint64) (enforce.SocketReservation, bool, error) {
 	return s, ok, nil
 }
 
-// Reserved implements enforce.Kernel.
+// Reserved implements enforce.Requests.
 func (k *Kernel) Reserved() ([]enforce.SocketReservation, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.SortedFunc(maps.Values(k.reserved), func(a, b enforce.SocketReservation) int { return cmp.Compare(a.Cookie, b.Cookie) }), nil
 }
 
-// Reserve implements enforce.Kernel.
+// Reserve implements enforce.Requests.
 func (k *Kernel) Reserve(r enforce.SocketReservation) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

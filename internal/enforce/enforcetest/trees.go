@@ -7,7 +7,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Join implements enforce.Kernel.
+// Join implements enforce.Members.
 func (k *Kernel) Join(id uint32, pid int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -31,7 +31,7 @@ func (k *Kernel) Join(id uint32, pid int) error {
 	return nil
 }
 
-// Leave implements enforce.Kernel.
+// Leave implements enforce.Members.
 func (k *Kernel) Leave(id uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -53,7 +53,7 @@ func (k *Kernel) Leave(id uint32) error {
 	return nil
 }
 
-// Trees implements enforce.Kernel. It lists the nodes of the process itself, the nodes that it has joined, and
+// Trees implements enforce.Members. It lists the nodes of the process itself, the nodes that it has joined, and
 // those that SetTrees named.
 func (k *Kernel) Trees(pid int) []uint32 {
 	k.mu.Lock()

@@ -10,9 +10,6 @@ import (
 // same nodes.
 func (k *Kernel) Object() *bpf.Object { return k.obj }
 
-// PinDir returns the folder in which the kernel state is pinned.
-func (k *Kernel) PinDir() string { return k.opts.PinDir }
-
 // Members lists the thread groups in a process tree, including those of nested trees.
 func (k *Kernel) Members(id uint32) ([]uint32, error) {
 	k.mu.Lock()

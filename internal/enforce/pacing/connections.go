@@ -10,7 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// Maintain implements enforce.Kernel. It arms sockets that lost their callbacks to another program, and sockets
+// Maintain implements enforce.Events. It arms sockets that lost their callbacks to another program, and sockets
 // that came to a limited program from elsewhere.
 func (k *Kernel) Maintain() error {
 	k.mu.Lock()

@@ -1,12 +1,9 @@
 package pacing
 
 import (
-	"fmt"
 	"sync"
-	"time"
 
 	"github.com/netnice/netnice/internal/bpf"
-	"github.com/netnice/netnice/internal/enforce"
 )
 
 // This package charges non-TCP egress to the clocks. A sender above its share needs a queue, which another package
@@ -34,16 +31,6 @@ func (d *datagrams) ask(wanted bpf.QueueWanted) {
 // QueueWanted delivers a value whenever non-TCP egress of a limited socket needs a queue in its namespace. The
 // datapath repeats that once a second while the queue is missing.
 func (k *Kernel) QueueWanted() <-chan bpf.QueueWanted { return k.datagrams.wanted }
-
-// Gate implements enforce.Kernel. This package has no queues, so no packet can wait at a credit gate.
-func (k *Kernel) Gate(id uint32, _ time.Duration) (enforce.Gate, error) {
-	return nil, fmt.Errorf("what node %d sends does not wait: %w", id, enforce.ErrNotSupported)
-}
-
-// HoldQueue implements enforce.Kernel. This package has no queues.
-func (k *Kernel) HoldQueue(uint32) (release func(), err error) {
-	return nil, fmt.Errorf("hold a queue: %w", enforce.ErrNotSupported)
-}
 
 // FollowGate delivers a value whenever a packet has left by a credit gate, until the caller calls forget.
 func (k *Kernel) FollowGate(key bpf.OutflowKey) (left <-chan struct{}, forget func()) {

@@ -97,7 +97,7 @@ func (k *Kernel) readDestinations() error {
 	return nil
 }
 
-// SetDestinations implements enforce.Kernel.
+// SetDestinations implements enforce.DestinationSetter.
 func (k *Kernel) SetDestinations(d enforce.Destinations) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

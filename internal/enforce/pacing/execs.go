@@ -23,10 +23,10 @@ func newExecs() execs {
 	return execs{list: make(chan enforce.Exec, mostExecs), done: make(chan struct{})}
 }
 
-// Execs implements enforce.Kernel.
+// Execs implements enforce.Events.
 func (k *Kernel) Execs() <-chan enforce.Exec { return k.execs.list }
 
-// FollowExecs implements enforce.Kernel.
+// FollowExecs implements enforce.Events.
 func (k *Kernel) FollowExecs(on bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -70,7 +70,7 @@ func (k *Kernel) endExecs() error {
 	return err
 }
 
-// LostEvents implements enforce.Kernel.
+// LostEvents implements enforce.Events.
 func (k *Kernel) LostEvents() (uint64, error) {
 	counters, err := k.Counters()
 	return counters[bpf.FaultEventLost], err

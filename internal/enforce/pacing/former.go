@@ -25,7 +25,7 @@ func (k *Kernel) carryTrees() {
 	}
 }
 
-// Inherits implements enforce.Kernel.
+// Inherits implements enforce.Nodes.
 func (k *Kernel) Inherits(spec enforce.NodeSpec) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

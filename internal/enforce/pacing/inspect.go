@@ -15,7 +15,7 @@ import (
 // socketBurst is the credit of a socket's own rate: NN_SOCKET_BURST_NS.
 const socketBurst = 10 * time.Millisecond
 
-// Inspect implements enforce.Kernel.
+// Inspect implements enforce.Figures.
 func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enforce.SocketLook, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -48,7 +48,7 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enfo
 	return out, nil
 }
 
-// Probes implements enforce.Kernel.
+// Probes implements enforce.Paths.
 func (k *Kernel) Probes(fd int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -202,6 +202,3 @@ func paidIn(c bpf.Clock, k bpf.Class, weight uint32, rate, now uint64) time.Dura
 	}
 	return time.Duration(at + float64(span)*active/(1<<virtualShift)/float64(rate)*1e9)
 }
-
-// Queues implements enforce.Kernel. TCP's pacing needs no queue.
-func (k *Kernel) Queues() ([]enforce.Queue, error) { return nil, nil }

@@ -50,7 +50,7 @@ type Options struct {
 // UpError says why Open refuses to come up beside another netnice.
 type UpError = bpf.UpError
 
-// Kernel implements enforce.Kernel. All methods may be called concurrently.
+// Kernel is the kernel side of limits on TCP egress. All methods may be called concurrently.
 type Kernel struct {
 	opts  Options
 	mu    sync.Mutex
@@ -91,8 +91,6 @@ type Kernel struct {
 	limitsChanged atomic.Bool
 	stop          chan struct{}
 }
-
-var _ enforce.Kernel = (*Kernel)(nil)
 
 // Open loads the kernel object, takes over the state that is pinned already, and attaches the hooks that this state
 // needs. Limits that are in force stay in force throughout.
@@ -221,7 +219,7 @@ func (k *Kernel) wait() {
 	}
 }
 
-// Events implements enforce.Kernel.
+// Events implements enforce.Events.
 func (k *Kernel) Events() <-chan struct{} { return k.events }
 
 func (k *Kernel) readNodes() error {
@@ -246,7 +244,7 @@ func (k *Kernel) readNodes() error {
 	return nil
 }
 
-// Nodes implements enforce.Kernel.
+// Nodes implements enforce.Nodes.
 func (k *Kernel) Nodes() ([]enforce.NodeSpec, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -265,7 +263,7 @@ func (k *Kernel) Node(id uint32) (spec enforce.NodeSpec, known bool) {
 	return specOf(id, n), known
 }
 
-// Settle implements enforce.Kernel.
+// Settle implements enforce.Nodes.
 func (k *Kernel) Settle() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -282,7 +280,7 @@ func (k *Kernel) Settle() error {
 	return errors.Join(err, k.obj.RemoveFormer())
 }
 
-// Attached implements enforce.Kernel.
+// Attached implements enforce.Programs.
 func (k *Kernel) Attached() map[string]bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

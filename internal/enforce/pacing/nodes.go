@@ -11,7 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// SetNode implements enforce.Kernel.
+// SetNode implements enforce.Nodes.
 func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	if spec.ID == 0 || spec.ID >= bpf.MaxNodes {
 		return fmt.Errorf("node %d: want 1..%d", spec.ID, bpf.MaxNodes-1)

@@ -17,7 +17,7 @@ import (
 // A node with per-peer limits (NodeSpec.Each) has a pool of preallocated nodes. The kernel side gives them to
 // addresses that it meets: nn_each_own.
 
-// Peers implements enforce.Kernel.
+// Peers implements enforce.Paths.
 func (k *Kernel) Peers(id uint32) ([]enforce.Peer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

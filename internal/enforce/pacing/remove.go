@@ -10,10 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// Drain implements enforce.Kernel. This package has no queues, so there is nothing to wait for.
-func (k *Kernel) Drain() {}
-
-// RemoveNode implements enforce.Kernel.
+// RemoveNode implements enforce.Nodes.
 func (k *Kernel) RemoveNode(id uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -80,10 +80,10 @@ func requestOf(r bpf.Request) enforce.Request {
 	return out
 }
 
-// Requests implements enforce.Kernel.
+// Requests implements enforce.Requests.
 func (k *Kernel) Requests() <-chan enforce.Request { return k.requests.list }
 
-// Answer implements enforce.Kernel.
+// Answer implements enforce.Requests.
 func (k *Kernel) Answer(number uint64, a enforce.Answer) error {
 	answer := bpf.Answer{
 		BytesPerSec: a.BytesPerSec, LeftBytesPerSec: a.LeftBytesPerSec,
@@ -98,7 +98,7 @@ func (k *Kernel) Answer(number uint64, a enforce.Answer) error {
 	return nil
 }
 
-// SetAdminGroup implements enforce.Kernel.
+// SetAdminGroup implements enforce.Requests.
 func (k *Kernel) SetAdminGroup(gid *uint32) error {
 	var after uint64
 	if gid != nil {

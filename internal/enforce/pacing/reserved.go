@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Reserved implements enforce.Kernel.
+// Reserved implements enforce.Requests.
 func (k *Kernel) Reserved() (out []enforce.SocketReservation, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -27,7 +27,7 @@ func (k *Kernel) Reserved() (out []enforce.SocketReservation, err error) {
 	return out, nil
 }
 
-// Asker implements enforce.Kernel.
+// Asker implements enforce.Requests.
 func (k *Kernel) Asker(number uint64) (s enforce.SocketReservation, found bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -63,7 +63,7 @@ func (k *Kernel) reservedOf(r bpf.SocketRecord) enforce.SocketReservation {
 	return s
 }
 
-// Reserve implements enforce.Kernel.
+// Reserve implements enforce.Requests.
 func (k *Kernel) Reserve(r enforce.SocketReservation) error {
 	var spec enforce.NodeSpec
 	for _, s := range k.SocketNodes() {

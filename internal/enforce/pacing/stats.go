@@ -14,7 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Stats implements enforce.Kernel.
+// Stats implements enforce.Figures.
 func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -171,7 +171,7 @@ func wideNodes(nodes map[uint32]bpf.Node) (list []uint32) {
 	return list
 }
 
-// Unknown implements enforce.Kernel.
+// Unknown implements enforce.Figures.
 func (k *Kernel) Unknown() (s enforce.UnknownStats, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -194,7 +194,7 @@ func (k *Kernel) Unknown() (s enforce.UnknownStats, err error) {
 	return s, nil
 }
 
-// Look implements enforce.Kernel.
+// Look implements enforce.Figures.
 func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -210,7 +210,7 @@ func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, erro
 	return s, k.socketStats(streams(list)), nil
 }
 
-// SentBytes implements enforce.Kernel.
+// SentBytes implements enforce.Paths.
 func (k *Kernel) SentBytes(id uint32) (uint64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -218,7 +218,7 @@ func (k *Kernel) SentBytes(id uint32) (uint64, error) {
 	return s.Bytes, err
 }
 
-// Sockets implements enforce.Kernel.
+// Sockets implements enforce.Figures.
 func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -259,7 +259,7 @@ func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats
 	return out
 }
 
-// Counters implements enforce.Kernel.
+// Counters implements enforce.Programs.
 func (k *Kernel) Counters() (map[string]uint64, error) {
 	return bpf.ReadCounters(k.obj.Faults, bpf.FaultNames())
 }

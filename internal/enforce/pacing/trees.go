@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Join implements enforce.Kernel.
+// Join implements enforce.Members.
 func (k *Kernel) Join(id uint32, pid int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -20,7 +20,7 @@ func (k *Kernel) Join(id uint32, pid int) error {
 	return k.enlist(id, n, uint32(pid))
 }
 
-// Leave implements enforce.Kernel. Processes keep their mark, which names the node that leaves.
+// Leave implements enforce.Members. Processes keep their mark, which names the node that leaves.
 func (k *Kernel) Leave(id uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -50,7 +50,7 @@ func (k *Kernel) Leave(id uint32) error {
 	return k.adoptConnections(false)
 }
 
-// Trees implements enforce.Kernel.
+// Trees implements enforce.Members.
 func (k *Kernel) Trees(pid int) []uint32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// SetSubordinates implements enforce.Kernel.
+// SetSubordinates implements enforce.Members.
 func (k *Kernel) SetSubordinates(list []enforce.Subordinates) error {
 	if len(list) > bpf.MaxSubordinates {
 		return fmt.Errorf("ranges of user ids: %d, and there is room for %d", len(list), bpf.MaxSubordinates)

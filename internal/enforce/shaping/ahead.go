@@ -51,21 +51,21 @@ func (k *Kernel) loadAhead(shaping, sending bool) {
 		return
 	}
 	if shaping && k.on == nil && k.ahead.shaping == nil {
-		k.ahead.shaping = startLoading(k.Object().LoadShaping)
+		k.ahead.shaping = startLoading(k.base.LoadShaping)
 	}
 	if sending && k.send == nil && k.ahead.sending == nil {
-		k.ahead.sending = startLoading(k.Object().LoadSending)
+		k.ahead.sending = startLoading(k.base.LoadSending)
 	}
 }
 
 // shapingObject returns the object for ingress. It loads the object now, unless loadAhead has done so.
 func (k *Kernel) shapingObject() (*bpf.Shaping, error) {
-	return taken(&k.ahead.shaping, k.Object().LoadShaping)
+	return taken(&k.ahead.shaping, k.base.LoadShaping)
 }
 
 // sendingObject returns the object for non-TCP egress, in the same way as shapingObject.
 func (k *Kernel) sendingObject() (*bpf.Sending, error) {
-	return taken(&k.ahead.sending, k.Object().LoadSending)
+	return taken(&k.ahead.sending, k.base.LoadSending)
 }
 
 // taken returns the object that was loaded ahead, or loads one if that failed. It waits for a load that is under way,
@@ -87,7 +87,7 @@ func (k *Kernel) renew() error {
 	if !k.on.obj.Outdated() {
 		return nil
 	}
-	next := startLoading(k.Object().LoadShaping)
+	next := startLoading(k.base.LoadShaping)
 	if <-next.done; next.err != nil {
 		return fmt.Errorf("see what NAT does: %w", next.err)
 	}

@@ -49,7 +49,7 @@ func TestLoadedAhead(t *testing.T) {
 	before := devices(t)
 	k := staying(t)
 	obj := loaded(t, k)
-	if k.Object().IsShaping() || k.Object().IsSending() {
+	if k.base.IsShaping() || k.base.IsSending() {
 		t.Error("what is loaded ahead is pinned")
 	}
 	if now := devices(t); !slices.Equal(now, before) {
@@ -68,7 +68,7 @@ func TestLoadedAhead(t *testing.T) {
 	if in, _ := early(k); in != nil {
 		t.Error("it is loaded ahead while it is in use")
 	}
-	if !k.Object().IsShaping() {
+	if !k.base.IsShaping() {
 		t.Error("what is in use is not pinned")
 	}
 	must(t, k.RemoveNode(7))

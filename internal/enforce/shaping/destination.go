@@ -6,12 +6,12 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// SetDestinations implements enforce.Kernel. Received packets of the named connections go through the queues of
+// SetDestinations implements enforce.DestinationSetter. Received packets of the named connections go through the queues of
 // their nodes, and their receive windows are bounded.
 func (k *Kernel) SetDestinations(d enforce.Destinations) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.Kernel.SetDestinations(d); err != nil || k.on == nil {
+	if err := k.pacing.SetDestinations(d); err != nil || k.on == nil {
 		return err
 	}
 	return errors.Join(k.on.obj.AdoptDatagrams(nil), k.settleReceiving())

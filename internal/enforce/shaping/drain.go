@@ -95,7 +95,7 @@ func (k *Kernel) discard(id uint32) error {
 	return errors.Join(errs...)
 }
 
-// Drain implements enforce.Kernel.
+// Drain implements enforce.Nodes.
 func (k *Kernel) Drain() {
 	k.mu.Lock()
 	done := k.drains.done

@@ -6,12 +6,12 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Inspect implements enforce.Kernel. To each socket it adds a turn for every node that limits the socket's ingress:
+// Inspect implements enforce.Figures. To each socket it adds a turn for every node that limits the socket's ingress:
 // the time that the backlog of the node's queue takes to leave.
 func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) ([]enforce.SocketLook, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	list, err := k.Kernel.Inspect(wanted)
+	list, err := k.pacing.Inspect(wanted)
 	if err != nil || k.on == nil || len(list) == 0 {
 		return list, err
 	}

@@ -17,14 +17,16 @@ import (
 // DefaultBurst is the burst of a node whose limit requests none: the unused time that the node may make up for.
 const DefaultBurst = 10 * time.Millisecond
 
-// Kernel is a pacing.Kernel that also limits ingress and queues non-TCP egress. All methods may be called
-// concurrently.
+// Kernel limits all traffic: TCP egress by pacing, ingress and non-TCP egress by queues beside it. All methods may be
+// called concurrently.
 type Kernel struct {
-	*pacing.Kernel
-	log     *slog.Logger
-	alias   string        // alias of netnice's devices: see netdevice.AliasOf
-	preload bool          // load the objects before a limit needs them
-	turnUp  time.Duration // bounds the time of one look at devices: see netdevice.Turn
+	unchanged             // what pacing does alone
+	pacing    pacer       // what pacing and the queues do together
+	base      *bpf.Object // the loaded programs and maps of pacing, which those of the queues share
+	log       *slog.Logger
+	alias     string        // alias of netnice's devices: see netdevice.AliasOf
+	preload   bool          // load the objects before a limit needs them
+	turnUp    time.Duration // bounds the time of one look at devices: see netdevice.Turn
 
 	mu sync.Mutex
 	on *shaper // nil = no limit on ingress is in force
@@ -60,11 +62,11 @@ func open(opts pacing.Options) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{Kernel: inner, log: opts.Logger, preload: opts.Preload, turnUp: netdevice.TurnTimeUp, holds: holds{}, backlogs: map[uint32]uint64{}, stop: make(chan struct{})}
+	k := &Kernel{unchanged: inner, pacing: inner, base: inner.Object(), log: opts.Logger, preload: opts.Preload, turnUp: netdevice.TurnTimeUp, holds: holds{}, backlogs: map[uint32]uint64{}, stop: make(chan struct{})}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
-	k.alias, err = netdevice.AliasOf(k.PinDir())
+	k.alias, err = netdevice.AliasOf(opts.PinDir)
 	if err == nil {
 		err = k.endFormer()
 	}
@@ -86,23 +88,23 @@ func open(opts pacing.Options) (*Kernel, error) {
 // release again, ingress and non-TCP egress flow without a limit. To keep that time short, endFormer first loads the
 // ingress programs if such limits need them.
 func (k *Kernel) endFormer() error {
-	if !k.Object().Former() {
+	if !k.base.Former() {
 		return nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.loadAhead(k.Object().FormerShapes(), false)
+	k.loadAhead(k.base.FormerShapes(), false)
 	if early := k.ahead.shaping; early != nil {
 		<-early.done
 	}
-	return errors.Join(k.Object().DetachFormerDevices(), removeEverywhere(k.alias))
+	return errors.Join(k.base.DetachFormerDevices(), removeEverywhere(k.alias))
 }
 
 // resume takes over the state that an earlier process left.
 func (k *Kernel) resume() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.Object().IsSending() {
+	if k.base.IsSending() {
 		if err := k.startSending(nil); err != nil {
 			return err
 		}
@@ -110,7 +112,7 @@ func (k *Kernel) resume() error {
 	if err := k.resumeMeters(); err != nil {
 		return err
 	}
-	if !k.Object().IsShaping() {
+	if !k.base.IsShaping() {
 		return nil
 	}
 	return k.resumeReceiving()
@@ -143,7 +145,7 @@ func (k *Kernel) start() error {
 	if err != nil {
 		return fmt.Errorf("limit what comes in: %w", err)
 	}
-	on, err := newShaper(k.Object(), obj, k.alias, k.log)
+	on, err := newShaper(k.base, obj, k.alias, k.log)
 	if err != nil {
 		return fmt.Errorf("limit what comes in: %w", err)
 	}
@@ -205,9 +207,9 @@ func (k *Kernel) devicesChanged(on *shaper, at *place) {
 	}
 }
 
-// Maintain implements enforce.Kernel.
+// Maintain implements enforce.Events.
 func (k *Kernel) Maintain() error {
-	err := k.Kernel.Maintain()
+	err := k.pacing.Maintain()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return errors.Join(err, k.tend())
@@ -226,7 +228,7 @@ func (k *Kernel) tend() (err error) {
 		err = errors.Join(err, k.renew())
 	}
 	if k.on != nil || k.send != nil {
-		err = errors.Join(err, k.follow.look(k.Object()))
+		err = errors.Join(err, k.follow.look(k.base))
 	}
 	if k.on == nil {
 		return err
@@ -256,7 +258,7 @@ func (k *Kernel) Close() error {
 		k.send = nil
 	}
 	k.end()
-	return errors.Join(err, k.marks.close(), k.dropAhead(), k.Kernel.Close())
+	return errors.Join(err, k.marks.close(), k.dropAhead(), k.pacing.Close())
 }
 
 // end ends awaitDatagrams and followSockets, which wait for events of datagrams and sockets.
@@ -276,7 +278,7 @@ func (k *Kernel) Down() error {
 		errs = append(errs, k.send.giveBuffersBack())
 	}
 	errs = append(errs, k.marks.remove())
-	if err := errors.Join(k.dropAhead(), k.Kernel.Down()); err != nil {
+	if err := errors.Join(k.dropAhead(), k.pacing.Down()); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
 	k.end()

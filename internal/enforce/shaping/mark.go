@@ -96,7 +96,7 @@ func (k *Kernel) markedNamespaces(specs []enforce.NodeSpec) (paths map[uint32]st
 		if s.DSCP == 0 || s.Kind != enforce.KindTree {
 			continue
 		}
-		members, err := k.Members(s.ID)
+		members, err := k.pacing.Members(s.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +107,7 @@ func (k *Kernel) markedNamespaces(specs []enforce.NodeSpec) (paths map[uint32]st
 			}
 		}
 	}
-	sockets, err := k.Object().ListSockets()
+	sockets, err := k.base.ListSockets()
 	if err != nil {
 		return nil, fmt.Errorf("list marked sockets: %w", err)
 	}
@@ -187,7 +187,7 @@ func (p *markPlace) enter(l netlink.Link, flags uint32) error {
 		return nil
 	}
 	d := bpf.Device{Flags: flags}
-	err := p.Within(func() error { return p.k.Object().MeterDevice(index, meterPin(p.NS, uint32(index))) })
+	err := p.Within(func() error { return p.k.base.MeterDevice(index, meterPin(p.NS, uint32(index))) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		err = p.attachFilter(index, &d)
 	}
@@ -215,7 +215,7 @@ func (p *markPlace) leave(index int, there bool) error {
 			return errors.Join(errs...)
 		}
 	}
-	return errors.Join(append(errs, p.k.Object().Unmeter(meterPin(p.NS, uint32(index))))...)
+	return errors.Join(append(errs, p.k.base.Unmeter(meterPin(p.NS, uint32(index))))...)
 }
 
 // These constants name the filter for kernels before 6.6. The filter comes after the filters of queues. Its name tells
@@ -243,7 +243,7 @@ func (p *markPlace) attachFilter(index int, d *bpf.Device) error {
 		name = markFilterOurs
 		d.Flags |= bpf.DeviceClsact
 	}
-	return markFilter(name).Put(p.NL, index, p.k.Object().NnMeter)
+	return markFilter(name).Put(p.NL, index, p.k.base.NnMeter)
 }
 
 // hasOurs reports whether a device has a filter of an earlier process, on a qdisc that netnice made.
@@ -262,7 +262,7 @@ func (p *markPlace) hasOurs(index int) (bool, error) {
 
 // detachFilter takes off what attachFilter added. It also removes the qdisc, unless others use it meanwhile.
 func (p *markPlace) detachFilter(index int, d bpf.Device) error {
-	if d.Flags&bpf.DeviceClsact == 0 && p.k.Object().Metered(meterPin(p.NS, uint32(index))) {
+	if d.Flags&bpf.DeviceClsact == 0 && p.k.base.Metered(meterPin(p.NS, uint32(index))) {
 		return nil // the program is attached by a link, not by a filter
 	}
 	others, err := markFilter(markFilterName).Remove(p.NL, index)

@@ -28,7 +28,7 @@ func (k *Kernel) meter(spec enforce.NodeSpec) error {
 	if path == "" {
 		return nil // the namespace has gone with its devices
 	}
-	err := netnamespace.Within(path, func() error { return k.Object().MeterDevice(int(index), meterPin(ns, index)) })
+	err := netnamespace.Within(path, func() error { return k.base.MeterDevice(int(index), meterPin(ns, index)) })
 	switch {
 	case errors.Is(err, ebpf.ErrNotSupported):
 		return nil
@@ -46,7 +46,7 @@ func (k *Kernel) unmeter(spec enforce.NodeSpec) error {
 	if k.marks.has(ns, int(index)) {
 		return nil
 	}
-	return k.Object().Unmeter(meterPin(ns, index))
+	return k.base.Unmeter(meterPin(ns, index))
 }
 
 // resumeMeters takes over the attachments of an earlier process, and removes those without a node.
@@ -60,8 +60,8 @@ func (k *Kernel) resumeMeters() error {
 		errs = append(errs, k.meter(spec))
 	}
 	errs = append(errs, k.lookAtMarks())
-	for _, name := range k.Object().StaleMeters(meterPrefix) {
-		errs = append(errs, k.Object().UnpinMeter(name))
+	for _, name := range k.base.StaleMeters(meterPrefix) {
+		errs = append(errs, k.base.UnpinMeter(name))
 	}
 	return errors.Join(errs...)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// SetNode implements enforce.Kernel.
+// SetNode implements enforce.Nodes.
 func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -29,10 +29,10 @@ func (k *Kernel) setReceiving(spec enforce.NodeSpec) error {
 	rate, _ := ceiling(spec)
 	had := k.on != nil && k.on.nodes[spec.ID] != nil
 	if rate == 0 && !had {
-		return k.Kernel.SetNode(spec)
+		return k.pacing.SetNode(spec)
 	}
 	if rate == 0 {
-		if err := k.Kernel.SetNode(spec); err != nil {
+		if err := k.pacing.SetNode(spec); err != nil {
 			return err
 		}
 		return k.lift(spec.ID)
@@ -47,7 +47,7 @@ func (k *Kernel) setReceiving(spec enforce.NodeSpec) error {
 	}
 	err := k.on.set(spec)
 	if err == nil {
-		err = k.Kernel.SetNode(spec)
+		err = k.pacing.SetNode(spec)
 	}
 	if err != nil {
 		if had {
@@ -75,7 +75,7 @@ func (k *Kernel) adopt(spec enforce.NodeSpec) error {
 	var members []uint32
 	if spec.Kind == enforce.KindTree {
 		var err error
-		if members, err = k.Members(spec.ID); err != nil {
+		if members, err = k.pacing.Members(spec.ID); err != nil {
 			return err
 		}
 		if members == nil {
@@ -97,11 +97,11 @@ func (k *Kernel) lift(id uint32) error {
 	return errors.Join(k.on.release(id), k.on.visitWindows())
 }
 
-// Join implements enforce.Kernel.
+// Join implements enforce.Members.
 func (k *Kernel) Join(id uint32, pid int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.Kernel.Join(id, pid); err != nil {
+	if err := k.pacing.Join(id, pid); err != nil {
 		return err
 	}
 	if k.on == nil || k.on.nodes[id] == nil {
@@ -113,22 +113,22 @@ func (k *Kernel) Join(id uint32, pid int) error {
 	return k.adopt(k.on.nodes[id].spec)
 }
 
-// Leave implements enforce.Kernel.
+// Leave implements enforce.Members.
 func (k *Kernel) Leave(id uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.Kernel.Leave(id); err != nil || k.on == nil {
+	if err := k.pacing.Leave(id); err != nil || k.on == nil {
 		return err
 	}
 	return k.on.visitWindows()
 }
 
-// RemoveNode implements enforce.Kernel.
+// RemoveNode implements enforce.Nodes.
 func (k *Kernel) RemoveNode(id uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	spec, known := k.Node(id)
-	if err := k.Kernel.RemoveNode(id); err != nil {
+	spec, known := k.pacing.Node(id)
+	if err := k.pacing.RemoveNode(id); err != nil {
 		return err
 	}
 	delete(k.backlogs, id)

@@ -2,7 +2,7 @@ package shaping
 
 import "github.com/netnice/netnice/internal/enforce"
 
-// Queues implements enforce.Kernel.
+// Queues implements enforce.Figures.
 func (k *Kernel) Queues() (list []enforce.Queue, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -73,10 +73,10 @@ func upCeiling(spec enforce.NodeSpec) (rate uint64) {
 // left. After an error it closes the programs.
 func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	s := &sender{
-		log: k.log, base: k.Object(), obj: obj, alias: k.alias, nodes: map[uint32]*outgoing{},
+		log: k.log, base: k.base, obj: obj, alias: k.alias, nodes: map[uint32]*outgoing{},
 		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
 		buffers: buffers{some: true, settings: newSettings()}, // an earlier process may have made some smaller
-		beside:  k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) }, turnUp: k.turnUp,
+		beside:  k.receiving, renew: k.pacing.RenewQueues, expect: func() error { return k.pacing.SetQueues(true) }, turnUp: k.turnUp,
 	}
 	s.short.quiet = shortLooks
 	s.changed = func(p *sendPlace) { k.sendDevicesChanged(p) }
@@ -190,7 +190,7 @@ func (k *Kernel) awaitDatagrams() {
 		select {
 		case <-k.stop:
 			return
-		case wanted = <-k.QueueWanted():
+		case wanted = <-k.pacing.QueueWanted():
 		}
 		k.mu.Lock()
 		err := k.startSending(&wanted)
@@ -281,12 +281,12 @@ func (k *Kernel) settleSending() error {
 			return nil // endDrains calls settleSending again
 		}
 		k.send = nil
-		err := errors.Join(k.SetQueues(false), s.remove())
+		err := errors.Join(k.pacing.SetQueues(false), s.remove())
 		k.loadAhead(false, k.preload)
 		return err
 	}
 	if len(s.places) > 0 {
-		if err := k.SetQueues(true); err != nil {
+		if err := k.pacing.SetQueues(true); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ type gate struct {
 
 var _ enforce.Gate = (*gate)(nil)
 
-// Gate implements enforce.Kernel.
+// Gate implements enforce.Paths.
 func (k *Kernel) Gate(id uint32, every time.Duration) (enforce.Gate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,7 +52,7 @@ func (k *Kernel) Gate(id uint32, every time.Duration) (enforce.Gate, error) {
 		return nil, err
 	}
 	o.gate = g
-	g.moved, g.forget = k.FollowGate(p.key(id))
+	g.moved, g.forget = k.pacing.FollowGate(p.key(id))
 	left, err := g.Left()
 	if err == nil {
 		err = g.allow(left, ebpf.UpdateAny)

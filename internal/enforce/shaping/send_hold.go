@@ -11,7 +11,7 @@ import (
 // holds counts the callers of HoldQueue by network namespace. Their queues stay, used or not.
 type holds map[uint32]int
 
-// HoldQueue implements enforce.Kernel. Where it can make no queue, the egress hook asks for one when it needs one.
+// HoldQueue implements enforce.Paths. Where it can make no queue, the egress hook asks for one when it needs one.
 func (k *Kernel) HoldQueue(netns uint32) (release func(), err error) {
 	if netns == 0 {
 		if netns, err = netnamespace.Of("thread-self"); err != nil {

@@ -18,7 +18,7 @@ func (k *Kernel) followSockets() {
 		select {
 		case <-k.stop:
 			return
-		case <-k.SocketsChanged():
+		case <-k.pacing.SocketsChanged():
 		}
 		err := k.settleSockets()
 		if err == nil {
@@ -32,7 +32,7 @@ func (k *Kernel) followSockets() {
 
 func (k *Kernel) settleSockets() error {
 	k.reserving.Lock() // a node that Reserve makes meanwhile would seem to have no socket
-	wishes, err := k.SocketWishes()
+	wishes, err := k.pacing.SocketWishes()
 	if err != nil {
 		k.reserving.Unlock()
 		return k.unlessStopped(err)
@@ -42,7 +42,7 @@ func (k *Kernel) settleSockets() error {
 	if !k.mu.TryLock() {
 		k.mu.Lock()
 		var again error // the first list may be old by the time of the lock
-		wishes, again = k.SocketWishes()
+		wishes, again = k.pacing.SocketWishes()
 		err = errors.Join(err, again)
 	}
 	defer k.mu.Unlock()
@@ -56,7 +56,7 @@ func (k *Kernel) settleSockets() error {
 	err = errors.Join(err, failed)
 	switch {
 	case changed || len(lifted) > 0:
-		return errors.Join(err, k.AssignSockets(), k.settleReceiving())
+		return errors.Join(err, k.pacing.AssignSockets(), k.settleReceiving())
 	case len(wishes) > 0: // the daemon calls Maintain for its own nodes only
 		return errors.Join(err, k.tend())
 	}
@@ -81,9 +81,9 @@ func (k *Kernel) liftSockets(wishes []pacing.SocketWish) (lifted []uint32, err e
 		wanted[w.Cookie] = true
 	}
 	var errs []error
-	for _, spec := range k.SocketNodes() {
+	for _, spec := range k.pacing.SocketNodes() {
 		if !wanted[spec.Subject] {
-			errs = append(errs, k.Kernel.RemoveNode(spec.ID))
+			errs = append(errs, k.pacing.RemoveNode(spec.ID))
 			lifted = append(lifted, spec.ID)
 		}
 	}
@@ -93,7 +93,7 @@ func (k *Kernel) liftSockets(wishes []pacing.SocketWish) (lifted []uint32, err e
 // setSockets makes or changes the nodes that sockets want.
 func (k *Kernel) setSockets(wishes []pacing.SocketWish) (changed bool, err error) {
 	before := map[uint64]enforce.NodeSpec{}
-	for _, spec := range k.SocketNodes() {
+	for _, spec := range k.pacing.SocketNodes() {
 		before[spec.Subject] = spec
 	}
 	var errs []error
@@ -101,13 +101,13 @@ func (k *Kernel) setSockets(wishes []pacing.SocketWish) (changed bool, err error
 	of := map[uint32]int{}
 	for _, w := range wishes {
 		spec, had := before[w.Cookie]
-		user := k.CountsAs(w.UID)
+		user := k.pacing.CountsAs(w.UID)
 		of[user]++
 		if up, down := socketRates(spec); up == w.Up && down == w.Down {
 			continue
 		}
 		if !had {
-			spec = enforce.NodeSpec{ID: k.FreeSocketNode(), Kind: enforce.KindSocket, Subject: w.Cookie}
+			spec = enforce.NodeSpec{ID: k.pacing.FreeSocketNode(), Kind: enforce.KindSocket, Subject: w.Cookie}
 			if spec.ID == 0 || user != 0 && of[user] > enforce.MostSocketsOfUser {
 				full = pacing.ErrTooManySockets
 				continue
@@ -122,7 +122,7 @@ func (k *Kernel) setSockets(wishes []pacing.SocketWish) (changed bool, err error
 	return changed, errors.Join(append(errs, full)...)
 }
 
-// Reserve implements enforce.Kernel.
+// Reserve implements enforce.Requests.
 func (k *Kernel) Reserve(r enforce.SocketReservation) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +131,7 @@ func (k *Kernel) Reserve(r enforce.SocketReservation) error {
 	}
 	k.reserving.Lock()
 	defer k.reserving.Unlock()
-	return k.Kernel.Reserve(r)
+	return k.pacing.Reserve(r)
 }
 
 // socketRates returns the rates that a socket wanted when its node was last set.
@@ -151,7 +151,7 @@ func (k *Kernel) setSocket(spec enforce.NodeSpec) error {
 			return err
 		}
 	}
-	if err := k.Kernel.SetNode(spec); err != nil {
+	if err := k.pacing.SetNode(spec); err != nil {
 		return err
 	}
 	if rate == 0 && k.on != nil {

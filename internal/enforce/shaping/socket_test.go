@@ -56,9 +56,9 @@ func apart(t *testing.T) pacing.Options {
 
 func nodesGone(t *testing.T, k *Kernel) {
 	t.Helper()
-	for begin := time.Now(); len(k.SocketNodes()) > 0; time.Sleep(20 * time.Millisecond) {
+	for begin := time.Now(); len(k.pacing.SocketNodes()) > 0; time.Sleep(20 * time.Millisecond) {
 		if time.Since(begin) > 10*time.Second {
-			t.Fatalf("nodes of sockets that are closed: %+v", k.SocketNodes())
+			t.Fatalf("nodes of sockets that are closed: %+v", k.pacing.SocketNodes())
 		}
 	}
 }
@@ -150,7 +150,7 @@ func TestSocketsLimitThemselves(t *testing.T) {
 			got.Add(int64(n))
 		}
 	}()
-	for begin := time.Now(); len(k.SocketNodes()) == 0 || !k.Attached()["shape_in"]; time.Sleep(10 * time.Millisecond) {
+	for begin := time.Now(); len(k.pacing.SocketNodes()) == 0 || !k.Attached()["shape_in"]; time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > 30*time.Second {
 			t.Fatal("no node")
 		}

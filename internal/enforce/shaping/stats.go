@@ -7,11 +7,11 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Stats implements enforce.Kernel.
+// Stats implements enforce.Figures.
 func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	list, err := k.Kernel.Stats()
+	list, err := k.pacing.Stats()
 	if err != nil {
 		return list, err
 	}
@@ -28,11 +28,11 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 	return list, nil
 }
 
-// Look implements enforce.Kernel.
+// Look implements enforce.Figures.
 func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	stats, sockets, err := k.Kernel.Look(id)
+	stats, sockets, err := k.pacing.Look(id)
 	if err == nil {
 		one := []enforce.NodeStats{stats}
 		err = k.countSent(one)
@@ -68,11 +68,11 @@ func (s *shaper) count(stats *enforce.NodeStats, queues map[uint32]standing) {
 	}
 }
 
-// Attached implements enforce.Kernel.
+// Attached implements enforce.Programs.
 func (k *Kernel) Attached() map[string]bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	out := k.Kernel.Attached()
+	out := k.pacing.Attached()
 	if k.send != nil {
 		maps.Copy(out, k.send.obj.Attached())
 		out["send_out"], out["send_back"] = false, false
@@ -101,14 +101,14 @@ func (k *Kernel) ProgramFor(name string) string {
 	if text := bpf.SendingPurposes()[name]; text != "" {
 		return text
 	}
-	return k.Kernel.ProgramFor(name)
+	return k.pacing.ProgramFor(name)
 }
 
-// Counters implements enforce.Kernel.
+// Counters implements enforce.Programs.
 func (k *Kernel) Counters() (map[string]uint64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	out, err := k.Kernel.Counters()
+	out, err := k.pacing.Counters()
 	if err == nil && k.send != nil {
 		var own map[string]uint64
 		if own, err = bpf.ReadCounters(k.send.obj.SendFaults, bpf.SendFaultNames()); err == nil {
