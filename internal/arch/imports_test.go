@@ -52,6 +52,7 @@ func rules() []rule {
 		{folder: "internal/probe", only: []string{module + "internal/netnamespace", "golang.org/x/net/icmp", "golang.org/x/net/ipv4", "golang.org/x/net/ipv6", "golang.org/x/sys/unix", "github.com/vishvananda/netlink"}, why: "it measures a path and knows of no limit; plots are its own"},
 		{folder: "internal/testbed", never: []string{module + "internal/testutil", module + "internal/daemon", module + "internal/cli", module + "internal/enforce"}, why: "tests, the lab and netnice demo share it: it knows none of them"},
 		{folder: "internal/enforce/shaping/netdevice", never: []string{module + "internal/enforce/pacing"}, why: "devices know no queue"},
+		{folder: "internal/enforce/shaping/queuepair", never: []string{module + "internal/enforce/pacing"}, why: "a queue knows no limit"},
 		{folder: "internal/enforce", never: []string{module + "internal/daemon", module + "internal/cli", module + "api"}, why: "enforcement knows nobody above it"},
 	}
 }

@@ -3,6 +3,8 @@ package shaping
 import (
 	"errors"
 	"time"
+
+	"github.com/netnice/netnice/internal/enforce/shaping/queuepair"
 )
 
 // The backlog of a lifted node leaves at once, before netnice removes its queues, so that no packet is lost. HTB still
@@ -53,9 +55,9 @@ func (k *Kernel) followDrains(done chan struct{}) {
 // endDrains removes the queues that are empty, or whose time is over. It returns true when none is left.
 func (k *Kernel) endDrains(now time.Time) (over bool, err error) {
 	var errs []error
-	var received map[uint32]standing
+	var received map[uint32]queuepair.Standing
 	if k.on != nil {
-		received, _ = k.on.pair.standings() // classes that cannot be listed have gone
+		received, _ = k.on.pair.Standings() // classes that cannot be listed have gone
 	}
 	for id, until := range k.drains.until {
 		if now.Before(until) && k.waits(id, received) {
@@ -72,10 +74,10 @@ func (k *Kernel) endDrains(now time.Time) (over bool, err error) {
 }
 
 // waits reports whether a lifted node has a backlog.
-func (k *Kernel) waits(id uint32, received map[uint32]standing) bool {
+func (k *Kernel) waits(id uint32, received map[uint32]queuepair.Standing) bool {
 	packets := uint32(0)
 	if k.on != nil && k.on.nodes[id] == nil {
-		packets += received[id].packets
+		packets += received[id].Packets
 	}
 	if k.send != nil && k.send.nodes[id] == nil {
 		packets += k.send.waiting(id)

@@ -15,7 +15,7 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) ([]enforce.
 	if err != nil || k.on == nil || len(list) == 0 {
 		return list, err
 	}
-	queues, err := k.on.pair.standings()
+	queues, err := k.on.pair.Standings()
 	if err != nil {
 		return nil, err
 	}
@@ -30,8 +30,8 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) ([]enforce.
 			if id == own {
 				turn.Node = 0
 			}
-			if q := queues[id]; q.backlog > 0 && n.class.rate > 0 {
-				turn.Ahead = time.Duration(float64(q.backlog) / float64(n.class.rate) * 1e9)
+			if q := queues[id]; q.Backlog > 0 && n.class.rate > 0 {
+				turn.Ahead = time.Duration(float64(q.Backlog) / float64(n.class.rate) * 1e9)
 			}
 			list[i].Turns = append(list[i].Turns, turn)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/pacing"
 	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
+	"github.com/netnice/netnice/internal/enforce/shaping/queuepair"
 )
 
 // DefaultBurst is the burst of a node whose limit requests none: the unused time that the node may make up for.
@@ -97,7 +98,7 @@ func (k *Kernel) endFormer() error {
 	if early := k.ahead.shaping; early != nil {
 		<-early.done
 	}
-	return errors.Join(k.base.DetachFormerDevices(), removeEverywhere(k.alias))
+	return errors.Join(k.base.DetachFormerDevices(), queuepair.RemoveEverywhere(k.alias))
 }
 
 // resume takes over the state that an earlier process left.
@@ -309,7 +310,7 @@ func Down(opts pacing.Options) error {
 	opts.Beside, opts.Leaving, opts.Preload = true, true, false
 	k, err := Open(opts)
 	if errors.Is(err, bpf.ErrLayout) {
-		return errors.Join(pacing.Down(opts), removeEverywhere(alias))
+		return errors.Join(pacing.Down(opts), queuepair.RemoveEverywhere(alias))
 	}
 	if err != nil {
 		return err

@@ -282,9 +282,9 @@ func inQueue(t *testing.T, k *Kernel, id uint32) (known, backlog uint64) {
 	defer k.mu.Unlock()
 	var f bpf.Inflow
 	must(t, k.on.obj.Inflows.Lookup(id, &f))
-	queues, err := k.on.pair.standings()
+	queues, err := k.on.pair.Standings()
 	must(t, err)
-	return f.CameBytes - min(f.GoneBytes, f.CameBytes), uint64(queues[id].backlog)
+	return f.CameBytes - min(f.GoneBytes, f.CameBytes), uint64(queues[id].Backlog)
 }
 
 // TestTakenOver checks that another process takes over a limit, lowers it, and lifts it.

@@ -3,7 +3,6 @@ package shaping
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
+	"github.com/netnice/netnice/internal/enforce/shaping/queuepair"
 )
 
 // A link joins another network namespace to the namespace of the pair. It is a pair of veth devices with one end in
@@ -55,11 +55,11 @@ func (p *place) findLink() (bool, error) {
 	if p.link.LinkIfindex == 0 {
 		return false, nil
 	}
-	home, err := p.s.pair.ours(p.s.pair.nl, p.link.HomeIfindex)
+	home, err := p.s.pair.Ours(p.s.pair.NL, p.link.HomeIfindex)
 	if err != nil || home == nil {
 		return false, err
 	}
-	there, err := p.s.pair.ours(p.NL, p.link.LinkIfindex)
+	there, err := p.s.pair.Ours(p.NL, p.link.LinkIfindex)
 	if err != nil || there == nil {
 		return false, err
 	}
@@ -74,7 +74,7 @@ func (p *place) attachLink(home, there netlink.Link) error {
 	if p.linked {
 		return nil
 	}
-	err := errors.Join(attach(p.s.pair.nl, home, p.s.obj.NnShapeHome), attach(p.NL, there, p.s.obj.NnShapeDeliver))
+	err := errors.Join(attach(p.s.pair.NL, home, p.s.obj.NnShapeHome), attach(p.NL, there, p.s.obj.NnShapeDeliver))
 	p.linked = err == nil
 	return err
 }
@@ -82,10 +82,10 @@ func (p *place) attachLink(home, there netlink.Link) error {
 func (p *place) makeLink() error {
 	for n := range mostLinks {
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU, attrs.TxQLen = fmt.Sprintf(homeName, n), mtu, queueLen
+		attrs.Name, attrs.MTU, attrs.TxQLen = fmt.Sprintf(homeName, n), queuepair.MTU, queuepair.QueueLen
 		there := fmt.Sprintf(thereName, n)
-		err := p.s.pair.nl.LinkAdd(&netlink.Veth{
-			LinkAttrs: attrs, PeerName: there, PeerMTU: mtu, PeerTxQLen: queueLen, PeerNamespace: netlink.NsFd(p.FD()),
+		err := p.s.pair.NL.LinkAdd(&netlink.Veth{
+			LinkAttrs: attrs, PeerName: there, PeerMTU: queuepair.MTU, PeerTxQLen: queuepair.QueueLen, PeerNamespace: netlink.NsFd(p.FD()),
 		})
 		if errors.Is(err, unix.EEXIST) {
 			continue
@@ -107,11 +107,11 @@ func (p *place) setUpLink(homeName, thereName string) error {
 		return fmt.Errorf("find %s: %w", thereName, err)
 	}
 	p.link.LinkIfindex = uint32(there.Attrs().Index)
-	err = p.Within(func() error { return plain(p.NL, there, p.s.pair.alias) })
+	err = p.Within(func() error { return queuepair.Plain(p.NL, there, p.s.pair.Alias) })
 	if err != nil {
 		return err
 	}
-	home, err := p.s.pair.nl.LinkByName(homeName)
+	home, err := p.s.pair.NL.LinkByName(homeName)
 	if err != nil {
 		return fmt.Errorf("find %s: %w", homeName, err)
 	}
@@ -119,7 +119,7 @@ func (p *place) setUpLink(homeName, thereName string) error {
 	if p.link.NetnsId < 0 {
 		return fmt.Errorf("network namespace %d has no number here", p.NS)
 	}
-	if err := plain(p.s.pair.nl, home, p.s.pair.alias); err != nil {
+	if err := queuepair.Plain(p.s.pair.NL, home, p.s.pair.Alias); err != nil {
 		return err
 	}
 	if err := p.attachLink(home, there); err != nil {
@@ -128,7 +128,7 @@ func (p *place) setUpLink(homeName, thereName string) error {
 	for _, end := range []struct {
 		nl *netlink.Handle
 		netlink.Link
-	}{{p.NL, there}, {p.s.pair.nl, home}} {
+	}{{p.NL, there}, {p.s.pair.NL, home}} {
 		if err := end.nl.LinkSetUp(end.Link); err != nil {
 			return fmt.Errorf("set %s up: %w", end.Attrs().Name, err)
 		}
@@ -141,7 +141,7 @@ func (p *place) removeLink() error {
 	var errs []error
 	p.linked = false
 	if p.link.LinkIfindex != 0 {
-		there, err := p.s.pair.ours(p.NL, p.link.LinkIfindex)
+		there, err := p.s.pair.Ours(p.NL, p.link.LinkIfindex)
 		if err == nil && there != nil {
 			err = p.NL.LinkDel(there)
 		}
@@ -151,39 +151,6 @@ func (p *place) removeLink() error {
 	}
 	p.link.LinkIfindex, p.link.HomeIfindex, p.link.NetnsId = 0, 0, homeID
 	return errors.Join(errs...)
-}
-
-// ours returns the device with this index if it has this netnice's alias, else nil.
-func (p *pair) ours(nl *netlink.Handle, ifindex uint32) (netlink.Link, error) {
-	link, err := nl.LinkByIndex(int(ifindex))
-	var notFound netlink.LinkNotFoundError
-	if errors.As(err, &notFound) {
-		return nil, nil //nolint:nilnil // the device does not exist
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find device %d: %w", ifindex, err)
-	}
-	if !netdevice.IsAliasOf(link.Attrs().Alias, p.alias) {
-		return nil, nil //nolint:nilnil // the device is not this netnice's
-	}
-	return link, nil
-}
-
-// plain gives a device its alias, and switches off ARP and IPv6. The device then has no address and sends nothing by
-// itself. The caller runs in the namespace of the device.
-func plain(nl *netlink.Handle, link netlink.Link, alias string) error {
-	name := link.Attrs().Name
-	if err := nl.LinkSetAlias(link, alias); err != nil {
-		return fmt.Errorf("mark %s as netnice's: %w", name, err)
-	}
-	if err := nl.LinkSetARPOff(link); err != nil {
-		return fmt.Errorf("switch ARP off on %s: %w", name, err)
-	}
-	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o644)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // no IPv6 here
-		return fmt.Errorf("switch IPv6 off on %s: %w", name, err)
-	}
-	return nil
 }
 
 // attach attaches a program to one of netnice's own devices. The program goes with the device. A filter takes less

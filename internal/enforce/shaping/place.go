@@ -33,7 +33,7 @@ func (s *shaper) newPlace(ns uint32, path string) (*place, error) {
 	p := &place{s: s, devices: map[int]bpf.Device{}, attached: map[int]bool{}, seen: time.Now()}
 	p.link.NetnsId = homeID
 	if ns == s.home { // the namespace of the pair
-		p.Namespace = netdevice.Home(ns, s.pair.nl)
+		p.Namespace = netdevice.Home(ns, s.pair.NL)
 		return p, nil
 	}
 	n, err := netdevice.Open(ns, path, func(owner uint32) (count int) {

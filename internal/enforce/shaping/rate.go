@@ -7,6 +7,7 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/shaping/due"
+	"github.com/netnice/netnice/internal/enforce/shaping/queuepair"
 )
 
 const (
@@ -28,8 +29,6 @@ const (
 	leastBurst = 2 * (usualPacket + linkHeader)
 	// tickNS is the unit of HTB's times, in ns.
 	tickNS = 64
-	// drained is the rate, in bytes/s, of a queue that is to be removed. At this rate the queue is empty at once.
-	drained = 100e9
 )
 
 // ceiling returns the lowest ceiling of a node that holds for ingress, alone or together with egress, and its burst. A
@@ -60,6 +59,11 @@ type class struct {
 	rate        uint64 // link bytes per second
 	bufferTicks uint32
 	queueBytes  uint32
+}
+
+// htb returns the class for the pair of devices.
+func (c class) htb() queuepair.Class {
+	return queuepair.Class{Rate: c.rate, BufferTicks: c.bufferTicks, QueueBytes: c.queueBytes}
 }
 
 // classOf converts a ceiling in IP bytes, or in bytes of a line, into parameters of HTB. share is the number of these

@@ -131,7 +131,7 @@ func (p *sendPlace) boundLanes(id uint32, o *outlet, n *outgoing, now time.Time)
 	err := p.Within(func() error {
 		var errs []error
 		for _, i := range changed {
-			if err := p.pair.setQueue(minors[i], queueFor(bytes[i])); err != nil {
+			if err := p.pair.SetQueue(minors[i], queueFor(bytes[i])); err != nil {
 				errs = append(errs, fmt.Errorf("bound what waits of node %d: %w", id, err))
 				continue
 			}

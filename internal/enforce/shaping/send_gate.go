@@ -93,7 +93,7 @@ func (o *outlet) busy() bool {
 
 // setRound makes the class in which a packet goes round.
 func (p *sendPlace) setRound(id uint32, o *outlet) error {
-	return p.Within(func() error { return p.pair.setBelow(id, o.lanes, o.quantum, gatePriority, sendQueue) })
+	return p.Within(func() error { return p.pair.SetBelow(id, o.lanes, o.quantum, gatePriority, sendQueue) })
 }
 
 // classAt returns a node's class at a rate in IP bytes per second. With a gate, the class has the gate's rate.
@@ -115,7 +115,7 @@ func (p *sendPlace) retime(id uint32, o *outlet) error {
 		return nil
 	}
 	c := o.classAt(max(o.rate, 1), n)
-	if err := p.pair.setRate(id, c); err != nil {
+	if err := p.pair.SetRate(id, c.htb()); err != nil {
 		return err
 	}
 	o.class.rate, o.class.bufferTicks = c.rate, c.bufferTicks

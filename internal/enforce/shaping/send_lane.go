@@ -1,15 +1,12 @@
 package shaping
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/shaping/queuepair"
 )
 
 // A node's backlog is kept in per-program classes, which the code calls lanes. Each program below the node has one, and
@@ -27,8 +24,6 @@ const (
 	mostWeighed = 1 << 20
 	// laneEmpty is NN_LANE_EMPTY_NS of bpf/send_types.h.
 	laneEmpty = 2 * time.Second
-	// laneRate and laneCeil are the rates of a per-program class in HTB, which limit nothing.
-	laneRate, laneCeil = 1, drained
 	// A packet that goes round at a gate is served before all per-program classes.
 	gatePriority, lanePriority = 0, 1
 )
@@ -52,35 +47,6 @@ func (o *outlet) below(id uint32) []uint32 {
 	return out
 }
 
-// setLane makes a per-program class, or changes what it sends in a turn.
-func (p *pair) setLane(node, minor, quantum, queueBytes uint32) error {
-	return p.setBelow(node, minor, quantum, lanePriority, queueBytes)
-}
-
-// setBelow makes or changes a class below a node's. It also sets the queue of the class, unless queueBytes is 0.
-func (p *pair) setBelow(node, minor, quantum, priority, queueBytes uint32) error {
-	err := p.nl.ClassReplace(&netlink.HtbClass{
-		ClassAttrs: p.attrs(classHandle(node), minor),
-		Rate:       laneRate, Ceil: laneCeil, Buffer: 1, Cbuffer: 1 << 20, Quantum: quantum, Prio: priority,
-	})
-	if err == nil && queueBytes != 0 {
-		err = p.setQueue(minor, queueBytes)
-	}
-	if err != nil {
-		return fmt.Errorf("set a lane of node %d: %w", node, err)
-	}
-	return nil
-}
-
-// removeLane removes a per-program class with its backlog.
-func (p *pair) removeLane(node, minor uint32) error {
-	err := p.nl.ClassDel(&netlink.HtbClass{ClassAttrs: p.attrs(classHandle(node), minor)})
-	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("remove a lane of node %d: %w", node, err)
-	}
-	return nil
-}
-
 // setLanes makes the per-program classes that a node should have, or changes what they send in a turn.
 func (p *sendPlace) setLanes(id uint32, o *outlet, queue bool) error {
 	set := func() error {
@@ -90,7 +56,7 @@ func (p *sendPlace) setLanes(id uint32, o *outlet, queue bool) error {
 				bytes = o.queueOf(i)
 			}
 			o.turn[i] = o.quantumOf(i)
-			if err := p.pair.setLane(id, minor, o.turn[i], bytes); err != nil {
+			if err := p.pair.SetBelow(id, minor, o.turn[i], lanePriority, bytes); err != nil {
 				return err
 			}
 		}
@@ -164,7 +130,7 @@ func (p *sendPlace) weighLanes(id uint32, o *outlet) error {
 		if off := int64(quantum) - int64(o.turn[i]); o.part[i].byRate && max(off, -off) < int64(o.turn[i]/near) {
 			continue
 		}
-		if err := p.pair.setLane(id, minor, quantum, 0); err != nil {
+		if err := p.pair.SetBelow(id, minor, quantum, lanePriority, 0); err != nil {
 			return err
 		}
 		o.turn[i] = quantum
@@ -187,12 +153,12 @@ func (p *sendPlace) freeLanes() uint32 {
 }
 
 // standing adds up HTB's figures of all classes below a node's.
-func (o *outlet) standing(id uint32, queues map[uint32]standing) (sum standing) {
+func (o *outlet) standing(id uint32, queues map[uint32]queuepair.Standing) (sum queuepair.Standing) {
 	for _, minor := range o.below(id) {
 		q := queues[minor]
-		sum.backlog += q.backlog
-		sum.packets += q.packets
-		sum.drops += q.drops
+		sum.Backlog += q.Backlog
+		sum.Packets += q.Packets
+		sum.Drops += q.Drops
 	}
 	return sum
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
+	"github.com/netnice/netnice/internal/enforce/shaping/queuepair"
 )
 
 // sendPlace is the per-namespace queue for non-TCP egress. Each network namespace has its own: a packet that left the
@@ -17,7 +18,7 @@ import (
 type sendPlace struct {
 	netdevice.Namespace
 	s        *sender
-	pair     pair
+	pair     queuepair.Pair
 	entry    bpf.SendPlace // the entry that the datapath has
 	entered  bool
 	outlets  map[uint32]*outlet // by node
@@ -30,7 +31,7 @@ type sendPlace struct {
 	// leaving is true if the program was detached from some devices already, as nobody uses the queue: see letGo.
 	leaving bool
 	// standingsOnce reads the backlog of each class, once per sample.
-	standingsOnce func() (map[uint32]standing, error)
+	standingsOnce func() (map[uint32]queuepair.Standing, error)
 	watch         *netdevice.Watcher
 }
 
@@ -80,7 +81,7 @@ func (s *sender) newPlace(ns uint32, path string) (*sendPlace, error) {
 		}
 		p.Namespace = *n
 	}
-	p.pair.nl, p.pair.alias = p.NL, s.alias
+	p.pair.NL, p.pair.Alias = p.NL, s.alias
 	return p, nil
 }
 
@@ -110,31 +111,31 @@ func (p *sendPlace) begin() error {
 
 // ensurePair makes the pair where it is missing, also when another program has removed it while limits are in force.
 func (p *sendPlace) ensurePair() error {
-	found, err := p.pair.find(p.entry.QueueIfindex, p.entry.ReturnIfindex)
+	found, err := p.pair.Find(p.entry.QueueIfindex, p.entry.ReturnIfindex)
 	if err != nil {
 		return err
 	}
 	if !found {
-		p.pair.queue, p.pair.back = nil, nil
-		if err := p.Within(p.pair.make); err != nil {
+		p.pair.Queue, p.pair.Back = nil, nil
+		if err := p.Within(p.pair.Make); err != nil {
 			return err
 		}
 	}
-	if err := attach(p.NL, p.pair.back, p.s.obj.NnSendBack); err != nil {
+	if err := attach(p.NL, p.pair.Back, p.s.obj.NnSendBack); err != nil {
 		return err
 	}
 	if found && p.entered {
 		return nil
 	}
 	p.entry = bpf.SendPlace{
-		QueueIfindex: uint32(p.pair.queue.Attrs().Index), ReturnIfindex: uint32(p.pair.back.Attrs().Index), UsedNs: monotonicNS(),
+		QueueIfindex: uint32(p.pair.Queue.Attrs().Index), ReturnIfindex: uint32(p.pair.Back.Attrs().Index), UsedNs: monotonicNS(),
 	}
 	if err := p.s.obj.Sender.Put(p.NS, &p.entry); err != nil {
 		return fmt.Errorf("write which devices are netnice's: %w", err)
 	}
 	p.entered = true
 	for id, o := range p.outlets {
-		err := errors.Join(p.pair.setRate(id, o.class), p.setLanes(id, o, true))
+		err := errors.Join(p.pair.SetRate(id, o.class.htb()), p.setLanes(id, o, true))
 		if o.gate != nil {
 			err = errors.Join(err, p.setRound(id, o))
 		}
@@ -160,7 +161,7 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 		rate = max(uint64(float64(o.rate)*n.times), 1)
 	}
 	c := o.classAt(rate, n)
-	if err := p.pair.setRate(id, c); err != nil {
+	if err := p.pair.SetRate(id, c.htb()); err != nil {
 		return err
 	}
 	if fresh {
@@ -191,19 +192,19 @@ func (p *sendPlace) empty(id uint32) error {
 	if o == nil {
 		return nil
 	}
-	o.gate = nil // at the rate drained, a packet at the gate would go round without a pause
+	o.gate = nil // at that rate, a packet at the gate would go round without a pause
 	if err := p.openGate(id); err != nil {
 		return err
 	}
-	return p.pair.setRate(id, class{rate: drained, bufferTicks: o.class.bufferTicks})
+	return p.pair.SetRate(id, class{rate: queuepair.Unlimited, bufferTicks: o.class.bufferTicks}.htb())
 }
 
 // waiting counts the packets of a node in the queue; with id 0 those of all nodes.
 func (p *sendPlace) waiting(id uint32) (packets uint32, err error) {
-	now, err := p.pair.standings()
+	now, err := p.pair.Standings()
 	for node, o := range p.outlets {
 		if id == 0 || node == id {
-			packets += o.standing(node, now).packets
+			packets += o.standing(node, now).Packets
 		}
 	}
 	return packets, err
@@ -237,9 +238,9 @@ func (p *sendPlace) clear(id uint32) error {
 	}
 	errs := []error{p.openGate(id), gone(p.s.obj.Lanes.Delete(p.key(id)))}
 	for _, minor := range o.below(id) {
-		errs = append(errs, p.pair.removeLane(id, minor))
+		errs = append(errs, p.pair.RemoveBelow(id, minor))
 	}
-	return errors.Join(append(errs, p.pair.removeClass(id), gone(p.s.obj.Outflows.Delete(p.key(id))))...)
+	return errors.Join(append(errs, p.pair.RemoveClass(id), gone(p.s.obj.Outflows.Delete(p.key(id))))...)
 }
 
 // close leaves everything in the kernel for a successor.
@@ -255,13 +256,13 @@ func (p *sendPlace) remove() error {
 	}
 	delete(p.s.places, p.NS)
 	errs = append(errs, p.s.renew())
-	if p.pair.queue != nil {
+	if p.pair.Queue != nil {
 		for id := range p.outlets {
 			errs = append(errs, p.empty(id))
 		}
 		awaitEmpty(0, p)
 	}
-	errs = append(errs, p.pair.remove())
+	errs = append(errs, p.pair.Remove())
 	for id := range p.outlets {
 		errs = append(errs, p.s.forgetOutflow(p.key(id)))
 	}

@@ -109,7 +109,7 @@ func (s *sender) adapt() error {
 		}
 	}
 	for _, p := range busy {
-		p.standingsOnce = sync.OnceValues(p.pair.standings) // one request lists all classes, for however many nodes
+		p.standingsOnce = sync.OnceValues(p.pair.Standings) // one request lists all classes, for however many nodes
 	}
 	tooLong := false
 	if len(busy) > 0 {
@@ -201,11 +201,11 @@ func (p *sendPlace) findLost(id uint32, o *outlet) error {
 		return nil
 	}
 	queues, err := p.standingsOnce()
-	if err != nil || o.lanes != 0 && queues[o.lanes].packets != 0 { // a packet at the gate may be of any class
+	if err != nil || o.lanes != 0 && queues[o.lanes].Packets != 0 { // a packet at the gate may be of any class
 		return err
 	}
 	for i, minor := range o.minors(id) {
-		if part := &o.part[i]; part.waited >= lostLooks-1 && queues[minor].packets == 0 {
+		if part := &o.part[i]; part.waited >= lostLooks-1 && queues[minor].Packets == 0 {
 			part.lost += uint64(part.waiting)
 			part.waiting, part.waits, part.waited = 0, false, 0
 		}
@@ -352,7 +352,7 @@ func (p *sendPlace) adapt(n *outgoing, o *outlet, rate uint64, f bpf.Outflow, no
 	if off := math.Abs(float64(c.rate)-float64(o.class.rate)) / float64(o.class.rate); off < 0.002 {
 		return nil
 	}
-	if err := p.pair.setRate(n.spec.ID, c); err != nil {
+	if err := p.pair.SetRate(n.spec.ID, c.htb()); err != nil {
 		return err
 	}
 	o.class.rate, o.class.bufferTicks, o.rate = c.rate, c.bufferTicks, rate

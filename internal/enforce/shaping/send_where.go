@@ -155,14 +155,14 @@ func (s *sender) resume() error {
 			lost = append(lost, ns)
 			continue
 		}
-		found, err := p.pair.find(entry.QueueIfindex, entry.ReturnIfindex)
+		found, err := p.pair.Find(entry.QueueIfindex, entry.ReturnIfindex)
 		if err != nil {
 			return errors.Join(err, p.close())
 		}
 		p.entry, p.entered, s.places[ns] = entry, found, p
-		p.unasked = found && !p.pair.used()
+		p.unasked = found && !p.pair.Used()
 		if !found {
-			p.pair.queue, p.pair.back = nil, nil
+			p.pair.Queue, p.pair.Back = nil, nil
 			lost = append(lost, ns)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
+	"github.com/netnice/netnice/internal/enforce/shaping/queuepair"
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
@@ -36,7 +37,7 @@ type shaper struct {
 	base       *bpf.Object
 	sockets    *ebpf.Map // map of the pacing object
 	home       uint32    // namespace of the pair: the daemon's
-	pair       pair
+	pair       queuepair.Pair
 	nodes      map[uint32]*limited
 	places     map[uint32]*place // by namespace
 	looks      uint32            // number of looks for namespaces so far
@@ -58,10 +59,10 @@ func newShaper(base *bpf.Object, obj *bpf.Shaping, alias string, log *slog.Logge
 	if s.home, err = netnamespace.Of("thread-self"); err != nil {
 		return nil, errors.Join(err, s.obj.Close())
 	}
-	if s.pair.nl, err = netlink.NewHandle(); err != nil {
+	if s.pair.NL, err = netlink.NewHandle(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), s.obj.Close())
 	}
-	s.pair.alias = alias
+	s.pair.Alias = alias
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.remove())
 	}
@@ -95,21 +96,21 @@ func (s *shaper) ensurePair() error {
 	found := false
 	if was.Netns == s.home {
 		var err error
-		if found, err = s.pair.find(was.QueueIfindex, was.ReturnIfindex); err != nil {
+		if found, err = s.pair.Find(was.QueueIfindex, was.ReturnIfindex); err != nil {
 			return err
 		}
 	}
 	if !found {
-		s.pair.queue, s.pair.back = nil, nil
-		if err := s.pair.make(); err != nil {
+		s.pair.Queue, s.pair.Back = nil, nil
+		if err := s.pair.Make(); err != nil {
 			return err
 		}
 	}
-	if err := attach(s.pair.nl, s.pair.back, s.obj.NnShapeBack); err != nil {
+	if err := attach(s.pair.NL, s.pair.Back, s.obj.NnShapeBack); err != nil {
 		return err
 	}
 	now := bpf.Shaper{
-		QueueIfindex: uint32(s.pair.queue.Attrs().Index), ReturnIfindex: uint32(s.pair.back.Attrs().Index), Netns: s.home,
+		QueueIfindex: uint32(s.pair.Queue.Attrs().Index), ReturnIfindex: uint32(s.pair.Back.Attrs().Index), Netns: s.home,
 		PortsKnown: s.portsKnown,
 	}
 	if err := s.obj.Shaper.Put(uint32(0), &now); err != nil {
@@ -117,7 +118,7 @@ func (s *shaper) ensurePair() error {
 	}
 	if !found {
 		for id, n := range s.nodes {
-			if err := s.pair.setClass(id, n.class); err != nil {
+			if err := s.pair.SetClass(id, n.class.htb()); err != nil {
 				return err
 			}
 		}
@@ -157,7 +158,7 @@ func (s *shaper) set(spec enforce.NodeSpec) error {
 		n.looks = narrow // no connection was promised a window before this node got an address
 	}
 	c = c.wide(n.looks)
-	if err := s.pair.setClass(spec.ID, c); err != nil {
+	if err := s.pair.SetClass(spec.ID, c.htb()); err != nil {
 		return err
 	}
 	fresh := bpf.Inflow{ShareScale: 256}
@@ -184,7 +185,7 @@ func (s *shaper) empty(id uint32) error {
 	if n == nil {
 		return nil
 	}
-	return s.pair.setClass(id, class{rate: drained, bufferTicks: n.class.bufferTicks})
+	return s.pair.SetClass(id, class{rate: queuepair.Unlimited, bufferTicks: n.class.bufferTicks}.htb())
 }
 
 // release forgets a node that limits ingress no more, and lets its backlog leave. discard then removes what set made.
@@ -198,10 +199,10 @@ func (s *shaper) release(id uint32) error {
 // awaitEmpty waits until no node has a backlog, for drainTime at most.
 func (s *shaper) awaitEmpty() {
 	for until := time.Now().Add(drainTime); time.Now().Before(until); time.Sleep(drainPoll) {
-		now, _ := s.pair.standings()
+		now, _ := s.pair.Standings()
 		left := uint32(0)
 		for _, q := range now {
-			left += q.packets
+			left += q.Packets
 		}
 		if left == 0 {
 			return
@@ -210,7 +211,7 @@ func (s *shaper) awaitEmpty() {
 }
 
 func (s *shaper) discard(id uint32) error {
-	return errors.Join(s.pair.removeClass(id), gone(s.obj.Inflows.Delete(id)), gone(s.obj.QueueRates.Delete(id)))
+	return errors.Join(s.pair.RemoveClass(id), gone(s.obj.Inflows.Delete(id)), gone(s.obj.QueueRates.Delete(id)))
 }
 
 // tune sets each class to the share of IP bytes that the present traffic has in HTB's bytes.
@@ -237,7 +238,7 @@ func (s *shaper) tune() error {
 		if c = c.wide(n.looks); !c.differs(n.class) {
 			continue
 		}
-		if err := s.pair.setClass(id, c); err != nil {
+		if err := s.pair.SetClass(id, c.htb()); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -314,7 +315,7 @@ func (s *shaper) close() error {
 	for _, p := range s.places {
 		errs = append(errs, p.close())
 	}
-	s.pair.nl.Close()
+	s.pair.NL.Close()
 	return errors.Join(append(errs, s.obj.Close())...)
 }
 
@@ -325,7 +326,7 @@ func (s *shaper) remove() error {
 	for _, p := range s.places {
 		errs = append(errs, p.remove())
 	}
-	errs = append(errs, s.pair.remove())
-	s.pair.nl.Close()
+	errs = append(errs, s.pair.Remove())
+	s.pair.NL.Close()
 	return errors.Join(append(errs, s.obj.Remove())...)
 }

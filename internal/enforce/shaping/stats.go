@@ -5,6 +5,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/shaping/queuepair"
 )
 
 // Stats implements enforce.Figures.
@@ -18,7 +19,7 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 	if err := k.countSent(list); err != nil || k.on == nil {
 		return list, err
 	}
-	queues, err := k.on.pair.standings()
+	queues, err := k.on.pair.Standings()
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, erro
 	if err != nil || k.on == nil || k.on.nodes[id] == nil {
 		return stats, sockets, err
 	}
-	queues, err := k.on.pair.standings()
+	queues, err := k.on.pair.Standings()
 	if err != nil {
 		return stats, sockets, err
 	}
@@ -50,7 +51,7 @@ func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, erro
 }
 
 // count adds the ingress figures of a node.
-func (s *shaper) count(stats *enforce.NodeStats, queues map[uint32]standing) {
+func (s *shaper) count(stats *enforce.NodeStats, queues map[uint32]queuepair.Standing) {
 	n := s.nodes[stats.ID]
 	if n == nil {
 		return
@@ -61,10 +62,10 @@ func (s *shaper) count(stats *enforce.NodeStats, queues map[uint32]standing) {
 	}
 	q := queues[stats.ID]
 	stats.Down = enforce.InflowStats{
-		Bytes: f.Bytes, QueuedBytes: uint64(q.backlog), Dropped: enforce.Drops{QueueFull: uint64(q.drops) + f.Refused, Ahead: f.Policed},
+		Bytes: f.Bytes, QueuedBytes: uint64(q.Backlog), Dropped: enforce.Drops{QueueFull: uint64(q.Drops) + f.Refused, Ahead: f.Policed},
 	}
 	if n.class.rate > 0 {
-		stats.Down.DelayNS = uint64(float64(q.backlog) / float64(n.class.rate) * 1e9)
+		stats.Down.DelayNS = uint64(float64(q.Backlog) / float64(n.class.rate) * 1e9)
 	}
 }
 
@@ -78,14 +79,14 @@ func (k *Kernel) Attached() map[string]bool {
 		out["send_out"], out["send_back"] = false, false
 		for _, p := range k.send.places {
 			out["send_out"] = out["send_out"] || len(p.attached) > 0
-			out["send_back"] = out["send_back"] || p.pair.back != nil
+			out["send_back"] = out["send_back"] || p.pair.Back != nil
 		}
 	}
 	if k.on == nil {
 		return out
 	}
 	maps.Copy(out, k.on.obj.Attached())
-	out["shape_in"], out["shape_back"], out["shape_link"] = false, k.on.pair.back != nil, false
+	out["shape_in"], out["shape_back"], out["shape_link"] = false, k.on.pair.Back != nil, false
 	for _, p := range k.on.places {
 		out["shape_in"] = out["shape_in"] || len(p.attached) > 0
 		out["shape_link"] = out["shape_link"] || !p.IsHome()
@@ -146,7 +147,7 @@ func (k *Kernel) countSent(list []enforce.NodeStats) error {
 		return nil
 	}
 	for _, p := range k.send.places {
-		queues, err := p.pair.standings()
+		queues, err := p.pair.Standings()
 		if err != nil {
 			return err
 		}
@@ -157,7 +158,7 @@ func (k *Kernel) countSent(list []enforce.NodeStats) error {
 	return nil
 }
 
-func (p *sendPlace) countSent(stats *enforce.NodeStats, queues map[uint32]standing) {
+func (p *sendPlace) countSent(stats *enforce.NodeStats, queues map[uint32]queuepair.Standing) {
 	o := p.outlets[stats.ID]
 	if o == nil {
 		return
@@ -167,10 +168,10 @@ func (p *sendPlace) countSent(stats *enforce.NodeStats, queues map[uint32]standi
 		return // it is just being made or removed
 	}
 	q := o.standing(stats.ID, queues)
-	stats.Datagrams.QueuedBytes += uint64(q.backlog)
-	stats.Datagrams.Dropped.QueueFull += uint64(q.drops)
+	stats.Datagrams.QueuedBytes += uint64(q.Backlog)
+	stats.Datagrams.Dropped.QueueFull += uint64(q.Drops)
 	stats.Datagrams.Dropped.Ahead += f.Dropped
 	if o.class.rate > 0 {
-		stats.Datagrams.DelayNS = max(stats.Datagrams.DelayNS, uint64(float64(q.backlog)/float64(o.class.rate)*1e9))
+		stats.Datagrams.DelayNS = max(stats.Datagrams.DelayNS, uint64(float64(q.Backlog)/float64(o.class.rate)*1e9))
 	}
 }

@@ -66,12 +66,12 @@ func (s *shaper) adaptNode(id uint32, n *limited) error {
 	c := n.wanted().wide(n.looks)
 	queue := c.queueBytes
 	c.queueBytes = 0 // keep the queue: a shorter one would drop packets ten times a second
-	if err := s.pair.setClass(id, c); err != nil {
+	if err := s.pair.SetClass(id, c.htb()); err != nil {
 		return err
 	}
 	if c.queueBytes = n.class.queueBytes; queue > c.queueBytes {
 		c.queueBytes = queue
-		err = s.pair.setQueue(id, queue)
+		err = s.pair.SetQueue(id, queue)
 	}
 	n.class = c
 	return err

@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netnice/netnice/internal/enforce/shaping/netdevice"
+	"github.com/netnice/netnice/internal/enforce/shaping/queuepair"
 	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -42,8 +43,8 @@ func TestUnusedDevices(t *testing.T) {
 		if got := names(t, func() (bool, error) { return false, errors.New("asked without a device") }); len(got) != 0 {
 			t.Errorf("without devices there are %q", got)
 		}
-		p := pair{nl: nl, alias: netdevice.OwnAlias + "/sys/fs/bpf/gone 0:1"}
-		if err := p.make(); err != nil {
+		p := queuepair.Pair{NL: nl, Alias: netdevice.OwnAlias + "/sys/fs/bpf/gone 0:1"}
+		if err := p.Make(); err != nil {
 			return err
 		}
 		foreign := netlink.NewLinkAttrs()
@@ -51,7 +52,7 @@ func TestUnusedDevices(t *testing.T) {
 		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: foreign, PeerName: "netnice7r"}); err != nil {
 			return err
 		}
-		want := []string{p.queue.Attrs().Name, p.back.Attrs().Name}
+		want := []string{p.Queue.Attrs().Name, p.Back.Attrs().Name}
 		if got := names(t, nobody); !slices.Equal(got, want) {
 			t.Errorf("nobody uses %q, want %q", got, want)
 		}

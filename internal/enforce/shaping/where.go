@@ -9,6 +9,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/shaping/queuepair"
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
@@ -207,16 +208,16 @@ func (s *shaper) leaveHome(ns uint32) error {
 	if path == "" {
 		return nil // it went with the namespace
 	}
-	return netnamespace.Within(path, func() error { return removeByAlias(s.pair.alias) })
+	return netnamespace.Within(path, func() error { return queuepair.RemoveByAlias(s.pair.Alias) })
 }
 
 // forget removes the entries of a network namespace that cannot be entered any more, and its link at home.
 func (s *shaper) forget(ns uint32, entry bpf.Place) error {
 	errs := []error{gone(s.obj.Places.Delete(ns))}
 	if entry.HomeIfindex != 0 {
-		link, err := s.pair.ours(s.pair.nl, entry.HomeIfindex)
+		link, err := s.pair.Ours(s.pair.NL, entry.HomeIfindex)
 		if err == nil && link != nil {
-			err = s.pair.nl.LinkDel(link)
+			err = s.pair.NL.LinkDel(link)
 		}
 		errs = append(errs, err)
 	}

@@ -1,4 +1,4 @@
-package shaping
+package queuepair
 
 import (
 	"fmt"
