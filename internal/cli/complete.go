@@ -11,6 +11,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/identity"
 )
 
 // completionTimeout is how long a completion waits for the daemon. It is short, because a person waits for the next
@@ -167,12 +168,12 @@ func (a *App) processWords(kind api.Kind) []string {
 		}
 	}
 	if kind == kindName {
-		return programNames(own)
+		return identity.ProgramNames(own)
 	}
 	words := make([]string, 0, len(own))
 	for _, p := range own {
 		name := p.Comm
-		if isCut(p) {
+		if p.IsCut() {
 			name = path.Base(p.Path) // the kernel cuts names
 		}
 		words = append(words, cobra.CompletionWithDesc(strconv.Itoa(p.PID), printable(name)))

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -141,24 +140,16 @@ func (a *App) processesNamedFor(who caller, pattern api.Subject) (*selection, er
 	if err != nil {
 		return nil, err
 	}
-	s := &selection{pattern: pattern}
-	found, parents := make(map[int]bool), make(map[int]int, len(all))
-	for _, p := range all {
-		parents[p.PID] = p.Parent
-		switch {
-		case p.PID == 1, p.PID == a.System.PID(), !matches(rules.Program{Path: p.Path, Comm: p.Comm}):
-		case !who.owns(p.UID):
-			s.others++
-		default:
-			found[p.PID] = true
-		}
-	}
-	for _, pid := range slices.Sorted(maps.Keys(found)) {
-		if descends(pid, parents, found) {
-			s.inner = append(s.inner, pidSubject(pid))
-			continue
-		}
+	self := a.System.PID()
+	found := identity.Select(all, func(p identity.ProcessInfo) bool {
+		return p.PID != 1 && p.PID != self && matches(rules.Program{Path: p.Path, Comm: p.Comm})
+	}, who.owns)
+	s := &selection{pattern: pattern, others: found.Others}
+	for _, pid := range found.Outermost {
 		s.subjects = append(s.subjects, pidSubject(pid))
+	}
+	for _, pid := range found.Inner {
+		s.inner = append(s.inner, pidSubject(pid))
 	}
 	switch {
 	case len(s.subjects) > 0:
@@ -169,53 +160,17 @@ func (a *App) processesNamedFor(who caller, pattern api.Subject) (*selection, er
 	return nil, noSuchProgram(pattern, all, who)
 }
 
-// descends reports whether an ancestor of a process is among others.
-func descends(pid int, parents map[int]int, among map[int]bool) bool {
-	for range parents { // a process has no more ancestors than there are processes
-		pid = parents[pid]
-		if pid == 0 {
-			return false
-		}
-		if among[pid] {
-			return true
-		}
-	}
-	return false
-}
-
 // noSuchProgram returns the error that no process runs a program. It names similar programs that the caller may limit.
 func noSuchProgram(pattern api.Subject, all []identity.ProcessInfo, who caller) error {
 	all = slices.DeleteFunc(all, func(p identity.ProcessInfo) bool { return !who.owns(p.UID) })
 	hint := "ps -e lists what runs"
-	if like := similar.Words(pattern.ID, programNames(all)); len(like) > 0 {
+	if like := similar.Words(pattern.ID, identity.ProgramNames(all)); len(like) > 0 {
 		for i := range like {
 			like[i] = string(kindName) + ":" + like[i]
 		}
 		hint = "did you mean " + strings.Join(like, " or ") + "?"
 	}
 	return failWith(exitNoSubject, hint, "no process runs %q", pattern.ID)
-}
-
-// isCut reports whether the kernel's name for a process is the beginning of its file's name. The kernel's names have 15
-// bytes at most.
-func isCut(p identity.ProcessInfo) bool {
-	const most = 15
-	return p.Path != "" && len(p.Comm) == most && strings.HasPrefix(path.Base(p.Path), p.Comm)
-}
-
-// programNames lists the names by which a command can name processes: the name of the file that a process runs, and
-// the kernel's name, which for a script is that of the script.
-func programNames(list []identity.ProcessInfo) []string {
-	names := make(map[string]bool)
-	for _, p := range list {
-		if !isCut(p) {
-			names[p.Comm] = true
-		}
-		if base := path.Base(p.Path); p.Path != "" {
-			names[base] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
 }
 
 // containersLike finds the containers whose names match a pattern, running or not.

@@ -1,18 +1,16 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/identity"
 )
 
 // A daemon may run and not be found on its socket: /run was emptied, or a file system is mounted over it. The daemon
@@ -94,8 +92,7 @@ func (a *App) end(ctx context.Context, r RunningDaemon, signal syscall.Signal, s
 
 // inService reports whether a daemon is that of the service.
 func (a *App) inService(pid int) bool {
-	cgroups, _ := os.ReadFile(filepath.Join(cmp.Or(a.proc, "/proc"), strconv.Itoa(pid), "cgroup")) // no cgroup: the daemon has ended
-	return strings.Contains(string(cgroups), "/"+serviceName)
+	return identity.InUnit(a.proc, pid, serviceName)
 }
 
 // endSilent asks a daemon that does not listen on its socket to end, and kills it if it does not end. The limits of a

@@ -1,12 +1,15 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/netnice/netnice/api"
@@ -102,4 +105,11 @@ func unitName(name string) string {
 		return name
 	}
 	return name + ".service"
+}
+
+// InUnit reports whether a process is in the cgroup of a unit. proc is where procfs is; "" = /proc. A process that has
+// ended is in none.
+func InUnit(proc string, pid int, unit string) bool {
+	cgroups, _ := os.ReadFile(filepath.Join(cmp.Or(proc, "/proc"), strconv.Itoa(pid), "cgroup"))
+	return strings.Contains(string(cgroups), "/"+unit)
 }
