@@ -12,8 +12,12 @@ import (
 // other users are only counted.
 func TestSelect(t *testing.T) {
 	all := []ProcessInfo{
-		{PID: 1, Comm: "init"}, {PID: 20, Parent: 1, Comm: "curl", UID: 7}, {PID: 30, Parent: 20, Comm: "sh", UID: 7},
-		{PID: 40, Parent: 30, Comm: "curl", UID: 7}, {PID: 15, Parent: 1, Comm: "curl", UID: 7}, {PID: 50, Parent: 1, Comm: "curl", UID: 8},
+		{PID: 1, Comm: "init"},
+		{PID: 20, Parent: 1, Comm: "curl", UID: 7},
+		{PID: 30, Parent: 20, Comm: "sh", UID: 7},
+		{PID: 40, Parent: 30, Comm: "curl", UID: 7},
+		{PID: 15, Parent: 1, Comm: "curl", UID: 7},
+		{PID: 50, Parent: 1, Comm: "curl", UID: 8},
 		{PID: 60, Parent: 50, Comm: "curl", UID: 7},
 	}
 	curl := func(p ProcessInfo) bool { return p.Comm == "curl" }
