@@ -24,6 +24,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/shaping"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/rules"
+	"github.com/netnice/netnice/internal/sparethreads"
 )
 
 // app returns netnice on the real machine.
@@ -77,9 +78,15 @@ func parts() cli.Parts {
 	}
 }
 
+// spareThreads is how many calls of the daemon may wait in the kernel while no process can be made.
+const spareThreads = 32
+
 func runDaemon(ctx context.Context, o cli.DaemonOptions) error {
 	if !o.OnDemand {
 		background.RaisePriority()
+	}
+	if err := sparethreads.Make(spareThreads); err != nil {
+		o.Logger.Warn("threads are not made in advance", "err", err)
 	}
 	return daemon.Run(ctx, daemon.Options{
 		SocketPath: o.SocketPath, StateDir: o.StateDir, OnDemand: o.OnDemand, Release: o.Release, Logger: o.Logger,
