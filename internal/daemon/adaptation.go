@@ -38,7 +38,8 @@ func (h adaptationHost) Unwritten(lifts bool) []string {
 
 // SetLimit implements adaptation.Host.
 func (h adaptationHost) SetLimit(ctx context.Context, to api.Subject, bytesPerSec uint64, met bool) error {
-	_, err := h.setToward(ctx, auth.Actor{}, api.SetRequest{Subject: to, Wish: api.Wish{UpBytesPerSec: &bytesPerSec}}, met)
+	of := h.newLimitRequest(auth.Actor{}, api.SetRequest{Subject: to, Wish: api.Wish{UpBytesPerSec: &bytesPerSec}})
+	_, err := h.change(ctx, newDestinationRequest(of, met))
 	return err
 }
 
@@ -84,8 +85,10 @@ func (h adaptationHost) SetRate(id uint32, to api.Subject, bytesPerSec uint64, w
 	if h.isDown {
 		return nil
 	}
+	before := n.requested[enforce.OwnerAdmin].Up
 	n.requested[enforce.OwnerAdmin].Up = bytesPerSec
 	if err := h.apply(n); err != nil {
+		n.requested[enforce.OwnerAdmin].Up = before
 		return err
 	}
 	if write {

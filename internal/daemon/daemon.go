@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -151,11 +152,8 @@ type Daemon struct {
 	adaptation *adaptation.Table
 	queues     readyQueues
 	eachMet    chan struct{} // new peer addresses, or a changed request for them
-	adopted    int           // limits in force at the start
-	setAgain   int           // limits that the start set again
-	// endedDestinations counts the limits on a destination that ended at the start, because the damaged file did not
-	// say which part they were for.
-	endedDestinations int
+	atStart    takenOver
+	scopes     sync.Mutex // held while a scope is made; it is taken before mu
 	// admins is the group whose members have the rights of root; nil = none, or not known yet.
 	admins atomic.Pointer[uint32]
 
@@ -188,6 +186,15 @@ type Daemon struct {
 	check chan struct{} // a watched process has ended
 	born  chan struct{} // a process that may soon execute another program has a new limit or share
 	downc chan struct{} // closed when isDown becomes true
+}
+
+// takenOver counts what the daemon found at its start.
+type takenOver struct {
+	adopted  int // limits in force
+	setAgain int // limits that it set again
+	// endedDestinations counts the limits on a destination that ended, because the damaged file did not say which part
+	// they were for.
+	endedDestinations int
 }
 
 var _ apiserver.Backend = (*Daemon)(nil)

@@ -65,8 +65,8 @@ func (d *Daemon) damagedProblems() (list []api.Problem) {
 		message := fmt.Sprintf("a file of the state was damaged, and is kept as %s: %s", path, lost)
 		if isDamaged && found.Aside == path {
 			message += fmt.Sprintf(" (%s)", toldCause(found))
-			if d.endedDestinations > 0 {
-				message += fmt.Sprintf("; %d limits on parts of the traffic, by commands or rules, could not be kept", d.endedDestinations)
+			if d.atStart.endedDestinations > 0 {
+				message += fmt.Sprintf("; %d limits on parts of the traffic, by commands or rules, could not be kept", d.atStart.endedDestinations)
 			}
 		}
 		list = append(list, api.Problem{Message: message, Hint: "compare it with " + shown + ", set what is missing, then: sudo rm " + path})

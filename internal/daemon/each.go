@@ -131,7 +131,7 @@ func (d *Daemon) tendEach(now observe.Sample) error {
 			n.to.volume, n.to.usedAt = volume, time.Now()
 		}
 		if of == nil || !of.isEach() || of.to.leaving || time.Since(n.to.usedAt) > eachIdle {
-			errs = append(errs, d.liftToward(n))
+			errs = append(errs, d.update(func(tx *transaction) error { return tx.end(n) }))
 			continue
 		}
 		if want := of.requested[of.owner()]; n.requested[of.owner()] != want {
@@ -209,7 +209,11 @@ func (d *Daemon) addEach(of *node, selector destination.Selector, got uint32) (m
 		next.id = got
 		delete(d.stock, got)
 	}
-	n, err := d.addToward(&next, p)
+	var n *node
+	err = d.update(func(tx *transaction) error {
+		n, err = tx.addDestination(&next, p)
+		return err
+	})
 	if err != nil {
 		return false, err
 	}

@@ -41,81 +41,132 @@ type member struct {
 	weight uint32 // 0 = unchanged
 }
 
-// setGroup makes a group, changes its limit, or adds processes.
-func (d *Daemon) setGroup(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
-	none := api.SetResponse{Version: api.Version}
-	if !groupName.MatchString(req.Subject.ID) {
-		return none, badGroup("%q is no name for a group: letters, digits, dots and dashes, at most 64", req.Subject.ID)
+// groupRequest makes a group, changes its limit, or adds processes.
+type groupRequest struct {
+	limitRequest
+	members   []member
+	hasLimit  bool // its limit is changed too
+	newOwned  int  // members that count for the caller's quota from now on
+	newLimits int  // members without a limit so far
+}
+
+func (r *groupRequest) check() error {
+	if r.req.Wish != (api.Wish{}) || len(r.req.Members) == 0 {
+		if err := checkWish(r.by, r.req); err != nil {
+			return err
+		}
 	}
-	if req.Scope {
-		return none, badGroup("a group has no scope: name its processes")
+	if err := checkFor(r.req); err != nil {
+		return err
 	}
-	members, err := d.resolveMembers(ctx, by, req.Members)
-	if err != nil {
-		return none, err
+	if !groupName.MatchString(r.req.Subject.ID) {
+		return badGroup("%q is no name for a group: letters, digits, dots and dashes, at most 64", r.req.Subject.ID)
 	}
-	lifted := false
-	defer func() { d.drain(lifted) }()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.isDown {
-		return none, leaving()
+	if r.req.Scope {
+		return badGroup("a group has no scope: name its processes")
 	}
-	n := d.nodes.FindName(req.Subject)
-	fresh := node{res: groupOf(req.Subject.ID, 0), since: time.Now()}
-	if !by.Root() {
-		fresh.res.UID = by.UID
+	return nil
+}
+
+func (r *groupRequest) resolve(ctx context.Context) (err error) {
+	r.d.learnLine(r.req.Wish)
+	r.members, err = r.d.resolveMembers(ctx, r.by, r.req.Members)
+	return err
+}
+
+func (r *groupRequest) find() error {
+	n := r.d.nodes.FindName(r.req.Subject)
+	fresh := node{res: groupOf(r.req.Subject.ID, 0), since: time.Now()}
+	if !r.by.Root() {
+		fresh.res.UID = r.by.UID
 	}
+	r.begin(n, fresh)
 	switch {
 	case n != nil:
-		fresh = *n
-	case len(members) == 0:
-		return none, &api.Error{
-			Code: api.CodeNotFound, Message: fmt.Sprintf("there is no group %s", req.Subject.ID),
-			Hint: "netnice fair --group " + req.Subject.ID + " --up RATE PID...",
+	case len(r.members) == 0:
+		return &api.Error{
+			Code: api.CodeNotFound, Message: fmt.Sprintf("there is no group %s", r.req.Subject.ID),
+			Hint: "netnice fair --group " + r.req.Subject.ID + " --up RATE PID...",
 		}
-	case (limit.Limit{}).Merge(req.Wish).Empty():
-		return none, &api.Error{Code: api.CodeBadRequest, Message: "a new group needs a rate that its members share", Hint: fairCommand(req)}
+	case (limit.Limit{}).Merge(r.req.Wish).Empty():
+		return badRequest(fairCommand(r.req), "a new group needs a rate that its members share")
 	}
-	if err := auth.Check(by, auth.Set, auth.Target{Subject: req.Subject, Kind: enforce.KindTree, UID: fresh.res.UID, Wish: req.Wish}); err != nil {
-		return none, err
+	return nil
+}
+
+func (r *groupRequest) authorise() error {
+	if err := auth.Check(r.by, auth.Set, auth.Target{Subject: r.req.Subject, Kind: enforce.KindTree, UID: r.next.res.UID, Wish: r.req.Wish}); err != nil {
+		return err
 	}
-	if err := d.checkMembers(by, &fresh, members); err != nil {
-		var refused *api.Error
-		if errors.As(err, &refused) && refused.Code == api.CodeDenied {
-			return none, auth.Denied(refused.Message, "sudo "+fairCommand(req))
-		}
-		return none, err
-	}
-	answer := none
-	if n == nil || req.Wish != (api.Wish{}) {
-		if answer, err = d.setLocked(by, req, n, fresh); err != nil {
-			return answer, err
-		}
-		lifted = answer.Changed && limit.LiftsOnly(req.Wish)
-	}
-	if req.DryRun || len(members) == 0 {
-		return answer, nil
-	}
-	n = d.nodes.FindName(req.Subject)
-	if n == nil {
-		return answer, badGroup("a group without a limit takes nobody in")
-	}
-	for _, m := range members {
-		if err := d.takeIn(by, n, m); err != nil {
-			if fresh.id == 0 {
-				err = errors.Join(err, d.dissolve(n))
-			}
-			return none, kernelError(m.res.Subject, err)
+	if r.req.Wish != (api.Wish{}) {
+		if err := r.d.others(r.by, &r.next, r.req.Subject); err != nil {
+			return err
 		}
 	}
-	answer.Changed, answer.Node = true, d.show(by, n, d.lookAt(n, false))
-	for _, warning := range d.unwrittenWarnings(d.file.Path(), false) {
-		if !slices.Contains(answer.Warnings, warning) { // setLocked may have said so
-			answer.Warnings = append(answer.Warnings, warning)
+	err := r.checkMembers()
+	var refused *api.Error
+	if errors.As(err, &refused) && refused.Code == api.CodeDenied {
+		return auth.Denied(refused.Message, "sudo "+fairCommand(r.req))
+	}
+	return err
+}
+
+func (r *groupRequest) plan(tx *transaction) error {
+	if r.hasLimit = r.req.Wish != (api.Wish{}); r.hasLimit {
+		if err := r.limitRequest.plan(tx); err != nil {
+			return err
+		}
+		r.hasLimit = r.answer.Changed
+	}
+	if len(r.members) == 0 {
+		return nil
+	}
+	r.answer.Changed, r.isAnswered = true, false
+	if r.next.empty() {
+		return badGroup("a group without a limit takes nobody in")
+	}
+	return nil
+}
+
+func (r *groupRequest) admit() error {
+	if err := r.limitRequest.admit(); err != nil {
+		return err
+	}
+	if r.isFirst {
+		r.newOwned++
+	}
+	if r.node == nil {
+		r.newLimits++
+	}
+	return r.d.quotaOf(r.by, r.newOwned, r.newLimits)
+}
+
+func (r *groupRequest) apply(tx *transaction) error {
+	if r.hasLimit {
+		if err := r.edit.apply(tx); err != nil {
+			return kernelError(r.req.Subject, err)
 		}
 	}
-	return answer, nil
+	for _, m := range r.members {
+		if err := tx.takeIn(r.by, r.node, m); err != nil {
+			return kernelError(m.res.Subject, err)
+		}
+	}
+	return nil
+}
+
+func (r *groupRequest) finish() {
+	state := []string{r.d.file.Path()}
+	switch {
+	case r.dryRun:
+	case r.hasLimit:
+		r.publish(state, r.logged()...)
+	case len(r.members) > 0:
+		r.warn(r.d.unwrittenWarnings(state[0], false)...)
+	}
+	if now := r.show(&r.next); r.hasLimit && len(r.members) == 0 && r.answer.Node != nil {
+		r.warn(promisedWarnings(now, r.had, r.want)...)
+	}
 }
 
 // fairCommand returns a command that makes a group of the members in a request.
@@ -145,7 +196,7 @@ func fairCommand(req api.SetRequest) string {
 }
 
 func badGroup(format string, args ...any) error {
-	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "netnice fair --help"}
+	return badRequest("netnice fair --help", format, args...)
 }
 
 // resolveMembers looks up the processes that are to become members.
@@ -171,36 +222,30 @@ func (d *Daemon) resolveMembers(ctx context.Context, by auth.Actor, list []api.M
 }
 
 // checkMembers refuses processes that the caller may not limit, and members of other groups. It also refuses processes
-// that are not inside the same trees as the other members. The caller holds d.mu.
-func (d *Daemon) checkMembers(by auth.Actor, group *node, members []member) error {
+// that are not inside the same trees as the other members. It counts those that need quota. The caller holds d.mu.
+func (r *groupRequest) checkMembers() error {
+	d, by, group := r.d, r.by, &r.next
 	known := group.id != 0
-	for _, m := range members {
+	r.newOwned, r.newLimits = 0, 0
+	for i, m := range r.members {
 		own := d.nodes.Find(m.res)
 		if err := auth.Check(by, auth.Set, target(own, m.res, m.res.Subject, api.Wish{})); err != nil {
 			return err
 		}
+		isNamed := slices.ContainsFunc(r.members[:i], func(before member) bool { return before.res.Key == m.res.Key })
 		if own != nil {
 			if err := d.others(by, own, m.res.Subject); err != nil {
 				return err
 			}
-		} else if err := d.quota(by, true); err != nil {
-			return err
+		} else if !isNamed {
+			r.newLimits++
 		}
-		outer := uint32(0)
-		for _, around := range d.treesAround(m.res, own) {
-			if around.id == group.id {
-				outer = group.ruled.Outer
-				break
-			}
-			if around.res.Subject.Kind == api.KindGroup {
-				return &api.Error{
-					Code: api.CodeBadRequest, Message: fmt.Sprintf("process %s is in %s already", m.res.Subject.ID, around.res.Subject),
-					Hint: "take it out first: netnice fair --leave " + m.res.Subject.ID,
-				}
-			}
-			if outer == 0 {
-				outer = around.id
-			}
+		if !isNamed && (own == nil || !own.asks(by.Owner())) {
+			r.newOwned++
+		}
+		outer, err := d.outerOf(m, own, group)
+		if err != nil {
+			return err
 		}
 		if !known {
 			group.ruled.Outer, known = outer, true
@@ -212,6 +257,23 @@ func (d *Daemon) checkMembers(by auth.Actor, group *node, members []member) erro
 	return nil
 }
 
+// outerOf returns the tree that a member is in, or is in with its group. It refuses a member of another group. The
+// caller holds d.mu.
+func (d *Daemon) outerOf(m member, own, group *node) (outer uint32, err error) {
+	for _, around := range d.treesAround(m.res, own) {
+		if around.id == group.id {
+			return group.ruled.Outer, nil
+		}
+		if around.res.Subject.Kind == api.KindGroup {
+			return 0, badRequest("take it out first: netnice fair --leave "+m.res.Subject.ID, "process %s is in %s already", m.res.Subject.ID, around.res.Subject)
+		}
+		if outer == 0 {
+			outer = around.id
+		}
+	}
+	return outer, nil
+}
+
 func (d *Daemon) nameOf(id uint32) string {
 	if n := d.nodes.Get(id); n != nil {
 		return n.res.Subject.String()
@@ -219,20 +281,24 @@ func (d *Daemon) nameOf(id uint32) string {
 	return "another process"
 }
 
-// takeIn makes a process, with its descendants, a member. The caller holds d.mu.
-func (d *Daemon) takeIn(by auth.Actor, group *node, m member) error {
-	defer d.observe.Outdate()
-	if !slices.Contains(d.kernel.Trees(int(m.res.Key)), group.id) {
+// takeIn makes a process, with its descendants, a member.
+func (tx *transaction) takeIn(by auth.Actor, group *node, m member) error {
+	d := tx.d
+	own := d.nodes.Find(m.res)
+	leave := func() error { return d.kernel.Leave(own.id) }
+	joins := !slices.Contains(d.kernel.Trees(int(m.res.Key)), group.id)
+	if joins {
 		if err := d.kernel.Join(group.id, int(m.res.Key)); err != nil {
 			return err
 		}
 	}
-	own := d.nodes.Find(m.res)
 	next := node{res: m.res, since: time.Now()}
 	if own != nil {
-		next = *own
+		if next = *own; joins {
+			tx.onFailure(leave)
+		}
 	}
-	owner := by.Owner()
+	isNew, owner := own == nil, by.Owner()
 	next.group = group.res.Subject.ID
 	if w := &next.requested[owner]; m.weight != 0 {
 		w.Weight = m.weight
@@ -242,30 +308,30 @@ func (d *Daemon) takeIn(by auth.Actor, group *node, m member) error {
 	if owner == enforce.OwnerUser {
 		next.setUser(by.UID)
 	}
-	_, err := d.commit(own, &next)
-	if err == nil {
-		d.log.Info("taken into a group", "subject", m.res.Subject.String(), "group", next.group, "by", by.UID)
-	}
-	return err
-}
-
-// dissolve ends a group; its members keep their other limits. The caller holds d.mu.
-func (d *Daemon) dissolve(group *node) error {
-	if err := d.drop(group); err != nil {
+	var err error
+	if own, err = tx.put(own, &next); err != nil {
 		return err
 	}
-	var errs []error
-	for _, n := range d.nodes.Sorted() {
+	if isNew && joins {
+		tx.onFailure(leave)
+	}
+	tx.then = append(tx.then, func() {
+		d.log.Info("taken into a group", "subject", m.res.Subject.String(), "group", next.group, "by", by.UID)
+	})
+	return nil
+}
+
+// dissolve ends a group; its members keep their other limits. The group goes last: the kernel could not take its members
+// in again as they were.
+func (tx *transaction) dissolve(group *node) error {
+	for _, n := range tx.d.nodes.Sorted() {
 		if n.group != group.res.Subject.ID {
 			continue
 		}
 		next := n.alone()
-		if next.empty() {
-			errs = append(errs, d.drop(n))
-		} else {
-			_, err := d.commit(n, &next)
-			errs = append(errs, err)
+		if _, err := tx.alter(n, &next); err != nil {
+			return err
 		}
 	}
-	return errors.Join(errs...)
+	return tx.lift(group)
 }

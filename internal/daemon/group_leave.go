@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -20,72 +19,96 @@ type leavingMember struct {
 	inside      bool // it is still in the group; if not, a daemon was killed while it took the member out
 }
 
-// leaveGroup takes processes out of their groups. Their other limits stay. The limits that enclose the group still
+// leaveRequest takes processes out of their groups. Their other limits stay. The limits that enclose the group still
 // enclose them.
-func (d *Daemon) leaveGroup(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
-	answer := api.SetResponse{Version: api.Version}
+type leaveRequest struct {
+	exchange
+	req   api.SetRequest
+	found []foundProcess // by the members of the request
+	list  []leavingMember
+}
+
+// foundProcess is a process that a request names, or why there is none.
+type foundProcess struct {
+	res identity.Resolved
+	err error
+}
+
+func (r *leaveRequest) check() error {
 	switch {
-	case req.Subject.Kind != api.KindGroup:
-		return answer, badGroup("only a group can be left")
-	case req.Wish != (api.Wish{}) || req.Scope:
-		return answer, badGroup("leaving a group is one command, and setting a limit another")
-	case len(req.Members) == 0:
-		return answer, badGroup("no process given that is to leave")
+	case r.req.Subject.Kind != api.KindGroup:
+		return badGroup("only a group can be left")
+	case r.req.Wish != (api.Wish{}) || r.req.Scope:
+		return badGroup("leaving a group is one command, and setting a limit another")
+	case len(r.req.Members) == 0:
+		return badGroup("no process given that is to leave")
 	}
-	type process struct {
-		res identity.Resolved
-		err error
-	}
-	found := make([]process, len(req.Members))
-	for i, m := range req.Members {
+	for _, m := range r.req.Members {
 		if m.Weight != 0 {
-			return answer, badGroup("process %d: who leaves has no weight in the group", m.PID)
-		}
-		p := &found[i]
-		p.res, p.err = d.resolver.Resolve(ctx, identity.PIDSubject(m.PID))
-		if p.err != nil && !identity.IsNotFound(p.err) {
-			return answer, p.err
+			return badGroup("process %d: who leaves has no weight in the group", m.PID)
 		}
 	}
-	defer func() { d.drain(answer.Changed) }()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.isDown {
-		return answer, leaving()
+	return checkFor(r.req)
+}
+
+func (r *leaveRequest) resolve(ctx context.Context) error {
+	for _, m := range r.req.Members {
+		var p foundProcess
+		if p.res, p.err = r.d.resolver.Resolve(ctx, identity.PIDSubject(m.PID)); p.err != nil && !identity.IsNotFound(p.err) {
+			return p.err
+		}
+		r.found = append(r.found, p)
 	}
-	stats, err := d.kernel.Stats()
+	return nil
+}
+
+func (r *leaveRequest) find() error {
+	stats, err := r.d.kernel.Stats()
 	if err != nil {
-		return answer, err
+		return err
 	}
 	parents := make(map[uint32]uint32, len(stats))
 	for _, s := range stats {
 		parents[s.ID] = s.Parent
 	}
-	var list []leavingMember
-	for i, m := range req.Members {
-		one, err := d.whoLeaves(by, m.PID, d.find(found[i].res, identity.PIDSubject(m.PID), found[i].err), req.Subject.ID, parents)
+	for i, m := range r.req.Members {
+		one, err := r.d.whoLeaves(r.by, m.PID, r.d.find(r.found[i].res, identity.PIDSubject(m.PID), r.found[i].err), r.req.Subject.ID, parents)
 		if err != nil {
-			return answer, err
+			return err
 		}
-		if slices.ContainsFunc(list, func(m leavingMember) bool { return m.node == one.node }) {
+		if slices.ContainsFunc(r.list, func(m leavingMember) bool { return m.node == one.node }) {
 			continue // named twice
 		}
-		list = append(list, one)
-		answer.Left = append(answer.Left, api.Left{PID: m.PID, Group: one.group.res.Subject.ID})
+		r.list = append(r.list, one)
+		r.answer.Left = append(r.answer.Left, api.Left{PID: m.PID, Group: one.group.res.Subject.ID})
 	}
-	if req.DryRun {
-		answer.Changed = true
-		return answer, nil
-	}
-	for _, one := range list {
-		if err := d.endMembership(by, one); err != nil {
-			return api.SetResponse{}, kernelError(one.node.res.Subject, err)
+	return nil
+}
+
+// authorise has nothing to add: find refuses members whom the caller may not take out.
+func (r *leaveRequest) authorise() error { return nil }
+
+func (r *leaveRequest) plan(*transaction) error {
+	r.answer.Changed = true
+	return nil
+}
+
+func (r *leaveRequest) apply(tx *transaction) error {
+	for _, one := range r.list {
+		if err := tx.takeOut(r.by, one); err != nil {
+			return kernelError(one.node.res.Subject, err)
 		}
-		answer.Changed = true
 	}
-	d.endGone() // the group, with its last member
-	answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.file.Path(), true)...)
-	return answer, nil
+	return nil
+}
+
+func (r *leaveRequest) finish() {
+	if r.dryRun {
+		return
+	}
+	r.lifted = true
+	r.d.endGone() // the group, with its last member
+	r.warn(r.d.unwrittenWarnings(r.d.file.Path(), true)...)
 }
 
 // whoLeaves finds a member and its group, and refuses a member that the caller may not take out. The caller holds d.mu.
@@ -131,29 +154,22 @@ func (d *Daemon) whoLeaves(by auth.Actor, pid int, n *node, name string, parents
 	return leavingMember{pid: pid, node: n, group: group, inside: around == group.id}, nil
 }
 
-// endMembership takes a process out of its group. The caller holds d.mu.
-func (d *Daemon) endMembership(by auth.Actor, m leavingMember) error {
-	defer d.observe.Outdate()
+// takeOut takes a process out of its group.
+func (tx *transaction) takeOut(by auth.Actor, m leavingMember) error {
+	d, before := tx.d, *m.node
 	if m.inside {
 		if err := d.kernel.Leave(m.node.id); err != nil {
 			return err
 		}
+		tx.onFailure(func() error { return d.kernel.Join(m.group.id, m.pid) })
 	}
-	before := *m.node
 	next := before.alone()
-	var err error
-	if next.empty() {
-		err = d.drop(m.node)
-	} else {
-		_, err = d.commit(m.node, &next)
-	}
-	if err != nil {
-		if m.inside {
-			err = errors.Join(err, d.kernel.Join(m.group.id, m.pid))
-		}
+	if _, err := tx.alter(m.node, &next); err != nil {
 		return err
 	}
-	d.log.Info("taken out of a group", "subject", before.res.Subject.String(), "group", before.group, "by", by.UID)
+	tx.then = append(tx.then, func() {
+		d.log.Info("taken out of a group", "subject", before.res.Subject.String(), "group", before.group, "by", by.UID)
+	})
 	return nil
 }
 

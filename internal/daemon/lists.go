@@ -124,31 +124,28 @@ func (d *Daemon) listed(n *node) []netip.Prefix {
 
 func (n *node) listKey() listKey { return listKey{n.book(), n.to.selector.List} }
 
-// takeList replaces a node's list without storing it; undo restores the previous one. An empty list is an error if the
-// node has none yet.
-func (d *Daemon) takeList(n *node, list []netip.Prefix) (undo func(), err error) {
+// takeList replaces a node's list. An empty list is an error if the node has none yet.
+func (tx *transaction) takeList(n *node, list []netip.Prefix) error {
 	if n.to.selector.List == "" || n.empty() {
-		return func() {}, nil
+		return nil
 	}
-	key := n.listKey()
+	d, key := tx.d, n.listKey()
 	was, known := d.lists[key]
 	if len(list) == 0 {
 		if !known {
-			return nil, destination.Refused("%s: its prefixes are not known, or there are none: netnice set --to-file %s ...", key.path, key.path)
+			return destination.Refused("%s: its prefixes are not known, or there are none: netnice set --to-file %s ...", key.path, key.path)
 		}
-		return func() {}, nil
+		return nil
 	}
 	d.lists[key] = list
 	d.touchShared()
-	return func() {
-		delete(d.lists, key)
-		d.touchShared()
-		if known {
-			d.lists[key] = was
-			d.keepList(key, was)
-		} else if err := d.files.Remove(d.listFile(key)); err != nil {
-			d.complain(err)
+	tx.onFailure(func() error {
+		if d.lists[key] = was; !known {
+			delete(d.lists, key)
 		}
-		d.outdateDestinations()
-	}, nil
+		d.touchShared()
+		return nil
+	})
+	tx.writes = append(tx.writes, func() { d.keepList(key, list) })
+	return nil
 }

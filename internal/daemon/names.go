@@ -142,6 +142,21 @@ func (d *Daemon) setName(name string, f found) {
 	d.touchShared()
 }
 
+// learnNames stores the addresses of names that a new limit needs.
+func (tx *transaction) learnNames(names map[string]found) {
+	d := tx.d
+	for name, f := range names {
+		was, known := d.names[name]
+		d.setName(name, f)
+		tx.onFailure(func() error {
+			if d.setName(name, was); !known {
+				delete(d.names, name)
+			}
+			return nil
+		})
+	}
+}
+
 // nameFound stores the answer for a name, and updates the limits for that name.
 func (d *Daemon) nameFound(name string, addresses []netip.Addr, err error) {
 	d.mu.Lock()

@@ -27,7 +27,7 @@ func (d *Daemon) Why(ctx context.Context, by auth.Actor, pid, fd int, over time.
 
 // Events implements apiserver.Backend.
 func (d *Daemon) Events(ctx context.Context, by auth.Actor, cut func(), send func([]api.Event) error) error {
-	hello := api.Event{Type: api.EventHello, Release: d.opts.Release, PID: d.pid, Adopted: d.adopted, SetAgain: d.setAgain}
+	hello := api.Event{Type: api.EventHello, Release: d.opts.Release, PID: d.pid, Adopted: d.atStart.adopted, SetAgain: d.atStart.setAgain}
 	return d.observe.Events(ctx, by, cut, hello, send)
 }
 

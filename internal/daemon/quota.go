@@ -13,17 +13,27 @@ func full(who string, limit int, hint string) error {
 	return &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%s limits already, the most there may be: %d", who, limit), Hint: hint}
 }
 
-// quota refuses a node beyond what a user, all users and the machine may have. The caller holds d.mu.
+// quota refuses a limit beyond what a user, all users and the machine may have. It may need a new node. The caller holds
+// d.mu.
 func (d *Daemon) quota(by auth.Actor, isNew bool) error {
-	if !by.Root() {
-		if d.countOf(d.countsAs(by.UID), d.nodes.Owned) >= auth.MaxNodesPerUser {
-			return full("you have set as many", auth.MaxNodesPerUser, "lift some first (netnice ls), or limit yourself as a whole: netnice set --user "+identity.UserName(by.UID)+" ...")
-		}
-		if isNew && d.nodes.Len() >= auth.MaxNodesOfUsers {
-			return full("users have set as many", auth.MaxNodesOfUsers, "ask the administrator to lift some: netnice ls")
-		}
+	if isNew {
+		return d.quotaOf(by, 1, 1)
 	}
-	if isNew && d.nodes.Len() >= auth.MaxNodes {
+	return d.quotaOf(by, 1, 0)
+}
+
+// quotaOf is quota for several limits, on nodes of which some are new. The caller holds d.mu.
+func (d *Daemon) quotaOf(by auth.Actor, limits, newNodes int) error {
+	all := 0 // nobody waits for room who needs none
+	if newNodes > 0 {
+		all = d.nodes.Len() + newNodes
+	}
+	switch {
+	case !by.Root() && limits > 0 && d.countOf(d.countsAs(by.UID), d.nodes.Owned)+limits > auth.MaxNodesPerUser:
+		return full("you have set as many", auth.MaxNodesPerUser, "lift some first (netnice ls), or limit yourself as a whole: netnice set --user "+identity.UserName(by.UID)+" ...")
+	case !by.Root() && all > auth.MaxNodesOfUsers:
+		return full("users have set as many", auth.MaxNodesOfUsers, "ask the administrator to lift some: netnice ls")
+	case all > auth.MaxNodes:
 		return full("there are as many", auth.MaxNodes, "lift some first: netnice ls")
 	}
 	return nil

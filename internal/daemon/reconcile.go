@@ -13,38 +13,31 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// commit makes next the desired state of old, or of a new node if old is nil: in the kernel, then in the file. An error
-// leaves both unchanged. A failure to write the file is no error (unwritten.go). The caller holds d.mu.
-func (d *Daemon) commit(old, next *node) (*node, error) {
-	defer d.observe.Outdate()
-	if old == nil {
-		n := *next
-		if n.id == 0 {
-			n.id = d.freeID()
-		}
-		n.countsFrom = n.since
-		if err := d.apply(&n); err != nil {
-			return nil, err
-		}
-		d.keepNode(&n)
-		d.writeChange(n.lasting(), n.change())
-		d.hadNodes.Store(true)
-		d.startWatch(&n)
-		if pid, _ := n.rootProcess(); pid != 0 {
-			d.programDue()
-		}
-		return &n, nil
+// commit is a transaction with one node that stays; old is nil for a new one. The caller holds d.mu.
+func (d *Daemon) commit(old, next *node) (n *node, err error) {
+	err = d.update(func(tx *transaction) error {
+		n, err = tx.put(old, next)
+		return err
+	})
+	return n, err
+}
+
+// settle brings a node to its next state, or lifts it, and publishes that. The caller holds d.mu.
+func (d *Daemon) settle(n, next *node, whose string) error {
+	before := *n
+	err := d.update(func(tx *transaction) error {
+		_, err := tx.alter(n, next)
+		return err
+	})
+	if err == nil {
+		d.tellSet(&before, next.ifAny(), whose)
 	}
-	before := *old
-	*old = *next
-	d.nodes.Put(old)
-	if err := d.apply(old); err != nil {
-		*old = before
-		d.nodes.Put(old)
-		return nil, err
-	}
-	d.writeChange(old.lasting(), old.change())
-	return old, nil
+	return err
+}
+
+// drop is a transaction that lifts one node. The caller holds d.mu.
+func (d *Daemon) drop(n *node) error {
+	return d.update(func(tx *transaction) error { return tx.lift(n) })
 }
 
 // apply sets a node in the kernel to its desired state.
@@ -57,26 +50,6 @@ func (d *Daemon) apply(n *node) error {
 		return fmt.Errorf("limit %s: %w", n.res.Subject, err)
 	}
 	n.applied, n.drift = true, enforce.NodeSpec{}
-	return nil
-}
-
-// drop lifts a node that no owner requests any more.
-func (d *Daemon) drop(n *node) error {
-	defer d.observe.Outdate()
-	if err := d.unapply(n); err != nil {
-		return err
-	}
-	d.forgetNode(n.id)
-	d.outerGone(n)
-	if n.destined() {
-		defer d.followDestinations()
-	}
-	if n.res.Kind == enforce.KindLink {
-		defer d.followReservations()
-	}
-	d.writeChange(n.lasting(), desired.Change{Gone: n.id})
-	n.watch.Stop()
-	d.leaveScope(n)
 	return nil
 }
 
@@ -93,18 +66,7 @@ func (d *Daemon) unapply(n *node) error {
 
 // rebind moves a node to the cgroup that its unit runs in now.
 func (d *Daemon) rebind(n *node, res identity.Resolved) error {
-	for _, other := range d.nodes.Same(res) {
-		if other != n && !other.res.Pending() {
-			return fmt.Errorf("%s is by now the same as %s, whose limit holds", n.res.Subject, other.res.Subject)
-		}
-	}
-	if err := d.unapply(n); err != nil {
-		return err
-	}
-	n.res = res
-	d.nodes.Put(n)
-	d.file.Outdate()
-	return d.apply(n)
+	return d.update(func(tx *transaction) error { return tx.move(n, res) })
 }
 
 // freeID returns an id that is not in use. It goes round, so that a released id is not used again soon.

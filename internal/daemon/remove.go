@@ -14,92 +14,104 @@ import (
 
 // Remove implements apiserver.Backend. Root unsets every owner's limits, a user only their own.
 func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
+	of := exchange{d: d, by: by, dryRun: dryRun}
 	if s.Kind == api.KindTo {
-		return d.removeToward(ctx, by, s, dryRun)
+		return d.change(ctx, &liftDestinationRequest{exchange: of, subject: s})
 	}
-	if err := nobodys(by, auth.Remove, s, api.Wish{}); err != nil {
-		return api.SetResponse{}, err
+	return d.change(ctx, &liftRequest{exchange: of, subject: s})
+}
+
+// liftRequest lifts the limits on all traffic of a subject, or on a group.
+type liftRequest struct {
+	exchange
+	edit
+	subject api.Subject
+	res     identity.Resolved
+	missing error // there is no such subject; its name may still be that of a limit
+}
+
+func (r *liftRequest) resolve(ctx context.Context) error {
+	if err := nobodys(r.by, auth.Remove, r.subject, api.Wish{}); err != nil {
+		return err
 	}
-	res, resErr := d.resolver.Resolve(ctx, s)
-	if resErr != nil && !identity.IsNotFound(resErr) {
-		return api.SetResponse{}, resErr
+	if r.res, r.missing = r.d.resolver.Resolve(ctx, r.subject); r.missing != nil && !identity.IsNotFound(r.missing) {
+		return r.missing
 	}
-	lifted := false
-	defer func() { d.drain(lifted) }()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.isDown {
-		return api.SetResponse{}, leaving()
-	}
-	n := d.find(res, s, resErr)
-	if n == nil && resErr != nil {
-		return api.SetResponse{}, resErr
+	return nil
+}
+
+func (r *liftRequest) find() error {
+	n := r.d.find(r.res, r.subject, r.missing)
+	if n == nil && r.missing != nil {
+		return r.missing
 	}
 	if n == nil || !n.commanded() && n.ruled.Empty() {
-		if n = d.scopeOf(res); n == nil {
-			return api.SetResponse{}, &api.Error{
-				Code:    api.CodeNoLimit,
-				Message: fmt.Sprintf("no limit stands on %s", s), Hint: "netnice ls",
-			}
+		if n = r.d.scopeOf(r.res); n == nil {
+			return noLimit(r.subject)
 		}
 	}
-	if err := auth.Check(by, auth.Remove, target(n, n.res, s, api.Wish{})); err != nil {
-		return api.SetResponse{}, err
+	r.begin(n, node{})
+	return nil
+}
+
+func noLimit(s api.Subject) error {
+	return &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limit stands on %s", s), Hint: "netnice ls"}
+}
+
+func (r *liftRequest) authorise() error {
+	n := r.node
+	if err := auth.Check(r.by, auth.Remove, target(n, n.res, r.subject, api.Wish{})); err != nil {
+		return err
 	}
-	answer := api.SetResponse{Version: api.Version, Changed: true}
-	next := *n
-	if !n.commanded() { // every limit is from a rule
-		answer.Changed = false
-		for owner := range n.ruled.Owners {
-			answer.Warnings = append(answer.Warnings, ruleWarnings(n.ruled, enforce.Owner(owner))...)
-		}
-		answer.Node = d.show(by, n, d.lookAt(n, dryRun))
-		return answer, nil
-	}
-	admin, user := n.asks(enforce.OwnerAdmin), n.asks(enforce.OwnerUser)
 	switch {
-	case by.Root():
+	case r.by.Root(), !n.commanded():
+		return nil
+	case !n.asks(enforce.OwnerUser):
+		return setByAdministrator(r.subject)
+	}
+	return r.d.others(r.by, n, r.subject)
+}
+
+// setByAdministrator returns the error of a user who would lift what is not theirs.
+func setByAdministrator(s api.Subject) error {
+	return auth.Denied(fmt.Sprintf("the limit on %s was set by the administrator", s), auth.Command(auth.Remove, s, api.Wish{}))
+}
+
+func (r *liftRequest) plan(*transaction) error {
+	n, next := r.node, &r.next
+	switch r.answer.Changed = n.commanded(); {
+	case !r.answer.Changed: // every limit is from a rule
+	case r.by.Root():
 		next.requested, next.timed = limit.Owners{}, [enforce.Owners]desired.Timed{}
-		if user {
-			answer.Warnings = append(answer.Warnings, fmt.Sprintf("the limit that %s had set was lifted too", n.userName))
+		if n.asks(enforce.OwnerUser) {
+			r.warn(fmt.Sprintf("the limit that %s had set was lifted too", n.userName))
 		}
-	case !user:
-		return api.SetResponse{}, auth.Denied(fmt.Sprintf("the limit on %s was set by the administrator", s),
-			auth.Command(auth.Remove, s, api.Wish{}))
 	default:
-		if err := d.others(by, n, s); err != nil {
-			return api.SetResponse{}, err
-		}
 		next.requested[enforce.OwnerUser], next.timed[enforce.OwnerUser] = limit.Limit{}, desired.Timed{}
-		if admin {
-			answer.Warnings = append(answer.Warnings, "the limit that the administrator set stays")
+		if n.asks(enforce.OwnerAdmin) {
+			r.warn("the limit that the administrator set stays")
 		}
 	}
-	next.reserved = d.worth(next.holding().Reservation())
-	if !dryRun {
-		before := *n
-		var err error
-		if next.empty() {
-			err = d.end(n)
-		} else {
-			_, err = d.commit(n, &next)
-		}
-		lifted = err == nil
-		if err != nil {
-			return api.SetResponse{}, kernelError(s, err)
-		}
-		if g := before.requested[enforce.OwnerAdmin].Grant; g != next.requested[enforce.OwnerAdmin].Grant {
-			d.followGrant(uint32(before.res.Key), g.Link)
-		}
-		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.file.Path(), true)...)
-		d.tellSet(&before, next.ifAny(), identity.OwnerName(by.Owner(), by.UID))
-		d.log.Info("limit lifted", "subject", n.res.Subject.String(), "by", by.UID, "node", n.id)
+	next.reserved = r.d.worth(next.holding().Reservation())
+	return nil
+}
+
+func (r *liftRequest) apply(tx *transaction) error {
+	if err := r.edit.apply(tx); err != nil {
+		return kernelError(r.subject, err)
 	}
-	for owner := range next.ruled.Owners {
-		answer.Warnings = append(answer.Warnings, ruleWarnings(next.ruled, enforce.Owner(owner))...)
+	return nil
+}
+
+func (r *liftRequest) finish() {
+	if r.answer.Changed && !r.dryRun {
+		r.lifted = true
+		r.warn(r.d.unwrittenWarnings(r.d.file.Path(), true)...)
+		r.d.tellSet(r.before, r.next.ifAny(), r.whose())
+		r.d.log.Info("limit lifted", "subject", r.node.res.Subject.String(), "by", r.by.UID, "node", r.node.id)
 	}
-	if !next.empty() {
-		answer.Node = d.show(by, &next, d.lookAt(&next, dryRun))
+	for owner := range r.next.ruled.Owners {
+		r.warn(ruleWarnings(r.next.ruled, enforce.Owner(owner))...)
 	}
-	return answer, nil
+	r.show(&r.next)
 }

@@ -6,61 +6,75 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
-	"github.com/netnice/netnice/internal/identity"
 )
 
-// removeToward lifts the limits on a destination: for a user their own, for root everybody's.
-func (d *Daemon) removeToward(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
-	answer := api.SetResponse{Version: api.Version, Changed: true}
-	p, err := d.partOf(ctx, by, auth.Remove, s, api.Wish{})
-	if err != nil {
-		return api.SetResponse{}, err
-	}
-	lifted := false
-	defer func() { d.drain(lifted) }()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.isDown {
-		return api.SetResponse{}, leaving()
-	}
-	others := false
-	var list []*node
-	for _, n := range d.nodes.Sorted() {
+// liftDestinationRequest lifts the limits on a destination: for a user their own, for root everybody's.
+type liftDestinationRequest struct {
+	exchange
+	subject api.Subject
+	list    []*node
+	before  []node // copies of them
+	others  bool   // there is a limit that the caller knows of, and that stays
+}
+
+func (r *liftDestinationRequest) resolve(ctx context.Context) error {
+	p, err := r.d.partOf(ctx, r.by, auth.Remove, r.subject, api.Wish{})
+	r.subject = p.subject
+	return err
+}
+
+func (r *liftDestinationRequest) find() error {
+	for _, n := range r.d.nodes.WithSubject(r.subject) {
 		switch {
-		case n.to == nil || n.res.Subject != p.subject:
-		case by.Root() || n.own() && n.userUID == by.UID:
-			list = append(list, n)
+		case n.to == nil:
+		case r.by.Root() || n.own() && n.userUID == r.by.UID:
+			r.list, r.before = append(r.list, n), append(r.before, *n)
 		default:
-			others = others || n.record().DestinationIsFor(by)
+			r.others = r.others || n.record().DestinationIsFor(r.by)
 		}
 	}
-	switch {
-	case len(list) == 0 && others:
-		return api.SetResponse{}, auth.Denied(fmt.Sprintf("the limit on %s was set by the administrator", p.subject), auth.Command(auth.Remove, p.subject, api.Wish{}))
-	case len(list) == 0:
-		return api.SetResponse{}, &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limit stands on %s", p.subject), Hint: "netnice ls"}
+	if len(r.list) == 0 && !r.others {
+		return noLimit(r.subject)
 	}
-	for _, n := range list {
-		if n.own() && by.Root() {
-			answer.Warnings = append(answer.Warnings, fmt.Sprintf("the limit that %s had set was lifted", n.userName))
+	return nil
+}
+
+func (r *liftDestinationRequest) authorise() error {
+	if len(r.list) == 0 {
+		return setByAdministrator(r.subject)
+	}
+	return nil
+}
+
+func (r *liftDestinationRequest) plan(*transaction) error {
+	r.answer.Changed = true
+	for _, n := range r.list {
+		if n.own() && r.by.Root() {
+			r.warn(fmt.Sprintf("the limit that %s had set was lifted", n.userName))
 		}
-		if dryRun {
-			continue
-		}
-		before := *n
-		if err := d.liftToward(n); err != nil {
-			return api.SetResponse{}, kernelError(p.subject, err)
-		}
-		lifted = true
-		d.wakeEach()
-		d.tellSet(&before, nil, identity.OwnerName(by.Owner(), by.UID))
-		d.log.Info("limit lifted", "subject", p.subject.String(), "by", by.UID, "node", n.id)
 	}
-	if others {
-		answer.Warnings = append(answer.Warnings, "the limit that the administrator set stays")
+	if r.others {
+		r.warn("the limit that the administrator set stays")
 	}
-	if lifted {
-		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.file.Path(), true)...)
+	return nil
+}
+
+func (r *liftDestinationRequest) apply(tx *transaction) error {
+	if err := tx.liftDestinations(r.list...); err != nil {
+		return kernelError(r.subject, err)
 	}
-	return answer, nil
+	return nil
+}
+
+func (r *liftDestinationRequest) finish() {
+	if r.dryRun {
+		return
+	}
+	r.lifted = true
+	r.d.wakeEach()
+	for i := range r.before {
+		r.d.tellSet(&r.before[i], nil, r.whose())
+		r.d.log.Info("limit lifted", "subject", r.subject.String(), "by", r.by.UID, "node", r.before[i].id)
+	}
+	r.warn(r.d.unwrittenWarnings(r.d.file.Path(), true)...)
 }

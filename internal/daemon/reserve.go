@@ -110,14 +110,5 @@ func (d *Daemon) release(n *node, owner enforce.Owner) error {
 	next := *n
 	next.requested[owner] = next.requested[owner].Merge(api.Wish{Reserve: &api.Reservation{}})
 	next.reserved = d.worth(next.holding().Reservation())
-	before := *n
-	if next.empty() {
-		if err := d.end(n); err != nil {
-			return err
-		}
-	} else if _, err := d.commit(n, &next); err != nil {
-		return err
-	}
-	d.tellSet(&before, next.ifAny(), "the daemon")
-	return nil
+	return d.settle(n, &next, "the daemon")
 }

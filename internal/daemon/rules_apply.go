@@ -177,16 +177,9 @@ func (d *Daemon) changeRuled(n, next *node) {
 	if n.ruled.Same(next.ruled) {
 		return
 	}
-	before := *n
-	var err error
-	if next.empty() {
-		err = d.drop(n)
-	} else {
-		_, err = d.commit(n, next)
-	}
+	err := d.settle(n, next, byRule)
 	d.ruleFailed(n.res, err)
 	if err == nil {
-		d.tellSet(&before, next.ifAny(), byRule)
 		d.log.Info("a rule's limit was changed", "subject", n.res.Subject.String(), "node", n.id, "lifted", next.empty())
 	}
 }
@@ -335,15 +328,18 @@ func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner,
 	return err
 }
 
-// outerGone moves the nodes of rules inside a removed tree to the tree around that. The caller holds d.mu.
-func (d *Daemon) outerGone(gone *node) {
+// outerGone moves the nodes of rules inside a removed tree to the tree around that, and returns them. The caller holds
+// d.mu.
+func (d *Daemon) outerGone(gone *node) (moved []*node) {
 	if gone.res.Kind != enforce.KindTree {
-		return // nothing is inside it
+		return nil // nothing is inside it
 	}
 	for n := range d.nodes.All() {
 		if n.ruled.Shared != "" && n.ruled.Outer == gone.id {
 			n.ruled.Outer = gone.ruled.Outer
 			d.file.Outdate()
+			moved = append(moved, n)
 		}
 	}
+	return moved
 }

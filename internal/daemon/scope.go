@@ -28,7 +28,8 @@ const (
 	scopePatience = 10 * time.Second
 )
 
-// enterScope moves a process into a cgroup of its own, and returns that cgroup.
+// enterScope moves a process into a cgroup of its own, and returns that cgroup. The caller holds d.scopes, and not d.mu:
+// systemd may take long.
 func (d *Daemon) enterScope(ctx context.Context, by auth.Actor, proc identity.Resolved) (identity.Resolved, *desired.Scope, error) {
 	ctx, cancel := context.WithTimeout(ctx, scopePatience)
 	defer cancel()
@@ -41,7 +42,10 @@ func (d *Daemon) enterScope(ctx context.Context, by auth.Actor, proc identity.Re
 	var subject api.Subject
 	if systemd := d.resolver.Systemd(); systemd.Running() {
 		slice := identity.OuterSlice(origin)
-		if left := d.leftByUser(by, origin, slice); left != "" {
+		d.mu.Lock()
+		left := d.leftByUser(by, origin, slice)
+		d.mu.Unlock()
+		if left != "" {
 			return identity.Resolved{}, nil, scopeDenied(pid, left)
 		}
 		name := fmt.Sprintf("run-netnice-%d.scope", pid)
@@ -182,8 +186,12 @@ func removeScope(dir string) {
 	}
 }
 
-// sweepScopes removes the empty folders that an earlier daemon left. The caller holds d.mu.
+// sweepScopes removes the empty folders that an earlier daemon left, unless one is just being made. The caller holds d.mu.
 func (d *Daemon) sweepScopes() {
+	if !d.scopes.TryLock() {
+		return
+	}
+	defer d.scopes.Unlock()
 	root, err := d.resolver.CgroupRoot()
 	if err != nil {
 		return

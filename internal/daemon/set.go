@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,16 +11,14 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
-	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
-	"github.com/netnice/netnice/internal/shell"
 )
 
 // Set implements apiserver.Backend.
 func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
-	answer, err := d.setAny(ctx, by, req)
+	answer, err := d.change(ctx, d.setRequest(by, req))
 	if req.DryRun {
 		err = rehearsed(err)
 	}
@@ -29,6 +26,20 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 		d.readyFor(ctx, by, req.Subject, answer)
 	}
 	return answer, err
+}
+
+// setRequest returns the request in the form for its kind of subject.
+func (d *Daemon) setRequest(by auth.Actor, req api.SetRequest) request {
+	of := d.newLimitRequest(by, req)
+	switch {
+	case req.Leave:
+		return &leaveRequest{exchange: of.exchange, req: req}
+	case req.Subject.Kind == api.KindGroup:
+		return &groupRequest{limitRequest: of}
+	case req.Subject.Kind == api.KindTo:
+		return newDestinationRequest(of, false)
+	}
+	return &subjectRequest{limitRequest: of}
 }
 
 // rehearsed makes the command that an error recommends a dry run, if that repeats a refused one with more rights.
@@ -42,186 +53,144 @@ func rehearsed(err error) error {
 	return &again
 }
 
-// setAny implements Set for any kind of subject.
-func (d *Daemon) setAny(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
-	group := req.Subject.Kind == api.KindGroup
-	if len(req.Members) > 0 && !group {
-		return api.SetResponse{}, badGroup("only a group has members")
-	}
-	if !group || req.Wish != (api.Wish{}) || len(req.Members) == 0 {
-		if err := checkWish(by, req); err != nil {
-			return api.SetResponse{}, err
-		}
-	}
-	if err := checkFor(req); err != nil {
-		return api.SetResponse{}, err
-	}
-	d.learnLine(req.Wish)
-	switch {
-	case req.Leave:
-		return d.leaveGroup(ctx, by, req)
-	case group:
-		return d.setGroup(ctx, by, req)
-	}
-	if req.Subject.Kind == api.KindTo {
-		return d.setToward(ctx, by, req, false)
-	}
-	if err := nobodys(by, auth.Set, req.Subject, req.Wish); err != nil {
-		return api.SetResponse{}, err
-	}
-	res, resErr := d.resolver.Resolve(ctx, req.Subject)
-	if resErr != nil && !identity.IsNotFound(resErr) {
-		return api.SetResponse{}, resErr
-	}
-	relay := d.relayOf(by, req, res)
-	lifted := false
-	defer func() { d.drain(lifted) }()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.isDown {
-		return api.SetResponse{}, leaving()
-	}
-	n := d.find(res, req.Subject, resErr)
-	if n == nil && resErr != nil {
-		return api.SetResponse{}, resErr
-	}
-	if resErr != nil {
-		res = n.res
-	}
-	if err := auth.Check(by, auth.Set, target(n, res, res.Subject, req.Wish)); err != nil {
-		return api.SetResponse{}, err
-	}
-	if err := d.checkPersist(req, res, n); err != nil {
-		return api.SetResponse{}, err
-	}
-	if n != nil && n.restarted(res) && !req.DryRun {
-		if err := d.rebind(n, res); err != nil {
-			return api.SetResponse{}, kernelError(req.Subject, err)
-		}
-	}
-	var sc *desired.Scope
-	if req.Scope {
-		var err error
-		if n, res, sc, err = d.scopeFor(ctx, by, req, n, res); err != nil {
-			return api.SetResponse{}, err
-		}
-	}
-	answer, err := d.setLocked(by, req, n, node{res: res, scope: sc, since: time.Now()})
-	answer.Warnings = append(answer.Warnings, relayWarnings(relay, answer.Node)...)
-	lifted = err == nil && answer.Changed && limit.LiftsOnly(req.Wish)
-	if err != nil && sc != nil && n == nil {
-		d.leaveScope(&node{res: res, scope: sc})
-	}
-	return answer, err
+// subjectRequest sets a limit on all traffic of a subject: a process, user, cgroup, unit, container, link or the host.
+// The limit of a process may be one on a scope, a cgroup that was made for the process.
+type subjectRequest struct {
+	limitRequest
+	res     identity.Resolved
+	missing error // there is no such subject; its name may still be that of a limit
+	own     *node // the node of the subject itself
+	relay   *identity.Relay
+	made    *node // a scope that was made for this request
 }
 
-// setLocked stores one owner's requested limit on n, or on a new node.
-func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node) (api.SetResponse, error) {
-	answer := api.SetResponse{Version: api.Version}
-	owner := by.Owner()
-	if n != nil {
-		next = *n
+func (r *subjectRequest) resolve(ctx context.Context) (err error) {
+	if err := nobodys(r.by, auth.Set, r.req.Subject, r.req.Wish); err != nil {
+		return err
 	}
-	had, was := *next.place(owner, req), next.timed[owner]
-	want := had.Merge(req.Wish)
-	for _, link := range []*string{&want.Reserve.Link, &want.Grant.Link} {
-		if *link != "" {
-			*link = d.resolver.Canonical(api.Subject{Kind: api.KindLink, ID: *link}).ID
-		}
+	r.d.learnLine(r.req.Wish)
+	if r.res, r.missing = r.d.resolver.Resolve(ctx, r.req.Subject); r.missing != nil && !identity.IsNotFound(r.missing) {
+		return r.missing
 	}
-	if want.Empty() && had.Empty() && was == (desired.Timed{}) {
-		if !limit.LiftsOnly(req.Wish) {
-			return answer, &api.Error{
-				Code:    api.CodeBadRequest,
-				Message: fmt.Sprintf("%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", req.Subject),
-				Hint:    "netnice set " + shell.Word(req.Subject.String()) + " --up 10MB/s",
-			}
-		}
-		answer.Warnings = append(answer.Warnings, ruleWarnings(next.ruled, owner)...)
-		if len(answer.Warnings) == 0 {
-			answer.Warnings = append(answer.Warnings, fmt.Sprintf("no limit of yours stands on %s", req.Subject))
-		}
-		return answer, nil
+	r.relay = r.d.relayOf(r.by, r.req, r.res)
+	if r.req.Scope && !r.dryRun {
+		return r.makeScope(ctx)
 	}
-	if !next.asks(owner) {
-		if err := d.quota(by, n == nil); err != nil {
-			return answer, err
-		}
-	}
-	if err := d.others(by, &next, req.Subject); err != nil {
-		return answer, err
-	}
-	*next.place(owner, req) = want
-	next.timeFrom(owner, req)
-	if owner == enforce.OwnerUser {
-		next.setUser(by.UID)
-	}
-	next.reserved = d.worth(next.holding().Reservation())
-	if want.Reserve != had.Reserve {
-		if err := d.checkReserve(by, &next); err != nil {
-			return answer, err
-		}
-	}
-	if want.Min > had.Min || want.Reserve != had.Reserve && next.reserved.link != 0 {
-		if err := d.admit(&next, enforce.Up); err != nil {
-			return answer, err
-		}
-	}
-	if want.MinDown > had.MinDown {
-		if err := d.admit(&next, enforce.Down); err != nil {
-			return answer, err
-		}
-	}
-	answer.Changed = n == nil || want != had || next.timed[owner] != was
-	answer.Warnings = append(answer.Warnings, d.warnings(by, req, n, &next, want)...)
-	if !req.DryRun && answer.Changed {
-		var before *node
-		if n != nil {
-			was := *n
-			before = &was
-		}
-		var err error
-		if next.empty() {
-			err = d.end(n)
-		} else if n, err = d.commit(n, &next); err == nil {
-			next = *n
-		}
-		if err != nil {
-			return api.SetResponse{}, kernelError(req.Subject, err)
-		}
-		if next.res.Kind == enforce.KindLink {
-			d.followReservations()
-		}
-		if want.Grant != had.Grant {
-			d.followGrant(uint32(next.res.Key), cmp.Or(had.Grant.Link, want.Grant.Link))
-		}
-		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.file.Path(), next.empty())...)
-		d.tellSet(before, next.ifAny(), identity.OwnerName(by.Owner(), by.UID))
-		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
-			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight, "min", want.Min, "min_down", want.MinDown, "slice", time.Duration(want.Reserve.SliceNS), "period", time.Duration(want.Reserve.PeriodNS))
-	}
-	if want.Empty() {
-		answer.Warnings = append(answer.Warnings, ruleWarnings(next.ruled, owner)...)
-	}
-	if !next.empty() {
-		now := d.lookAt(&next, req.DryRun)
-		answer.Node = d.show(by, &next, now)
-		if answer.Changed {
-			answer.Warnings = append(answer.Warnings, promisedWarnings(now, had, want)...)
-		}
-	}
-	return answer, nil
+	return nil
 }
 
-// end lifts a node that no owner requests any more.
-func (d *Daemon) end(n *node) error {
-	switch {
-	case n.to != nil:
-		return d.liftToward(n)
-	case n.res.Subject.Kind == api.KindGroup:
-		return d.dissolve(n)
+// makeScope makes the scope that the request asks for, unless something refuses the request, or there is one already.
+// No other request waits for systemd meanwhile, except those for scopes.
+func (r *subjectRequest) makeScope(ctx context.Context) error {
+	d := r.d
+	d.scopes.Lock()
+	r.atEnd = append(r.atEnd, d.scopes.Unlock)
+	if needed, err := r.rehearse(); err != nil || !needed {
+		return err
 	}
-	return d.drop(n)
+	res, sc, err := d.enterScope(ctx, r.by, r.res)
+	if err != nil {
+		return err
+	}
+	r.made = &node{res: res, scope: sc, since: time.Now()}
+	r.atEnd = append(r.atEnd, func() {
+		if r.made != nil {
+			d.leaveScope(r.made)
+		}
+	})
+	return nil
+}
+
+// rehearse checks the request as if the process represented its scope, and reports whether a scope has to be made.
+func (r *subjectRequest) rehearse() (needsScope bool, err error) {
+	r.d.mu.Lock()
+	defer r.d.mu.Unlock()
+	tx := &transaction{d: r.d}
+	err = tx.rollBack(r.d.prepare(r, tx))
+	return !r.isAnswered && r.next.scope == nil && !(limit.Limit{}).Merge(r.req.Wish).Empty(), err
+}
+
+func (r *subjectRequest) find() error {
+	d := r.d
+	r.own = d.find(r.res, r.req.Subject, r.missing)
+	if r.own == nil && r.missing != nil {
+		return r.missing
+	}
+	if r.missing != nil {
+		r.res = r.own.res
+	}
+	n, fresh := r.own, node{res: r.res, since: time.Now()}
+	if r.req.Scope {
+		if r.res.Kind != enforce.KindTree {
+			return badRequest("netnice run --scope ... -- COMMAND", "scope: %s is not a running process", r.req.Subject)
+		}
+		if have := d.scopeOf(r.res); have != nil {
+			n = have
+		} else if r.made != nil {
+			n, fresh = nil, *r.made
+		}
+	}
+	r.begin(n, fresh)
+	return nil
+}
+
+func (r *subjectRequest) authorise() error {
+	d, w := r.d, r.req.Wish
+	if err := auth.Check(r.by, auth.Set, target(r.own, r.res, r.res.Subject, w)); err != nil {
+		return err
+	}
+	if err := d.checkPersist(r.req, r.res, r.own); err != nil {
+		return err
+	}
+	if r.req.Scope {
+		if err := auth.Check(r.by, auth.Scope, target(nil, r.res, r.req.Subject, w)); err != nil {
+			return err
+		}
+	}
+	if r.node != r.own && r.node != nil {
+		if err := auth.Check(r.by, auth.Set, target(r.node, r.node.res, r.req.Subject, w)); err != nil {
+			return err
+		}
+	}
+	return d.others(r.by, &r.next, r.req.Subject)
+}
+
+func (r *subjectRequest) admit() error {
+	if r.req.Scope && r.next.scope == nil { // the scope is a new node, also where the process has one
+		if err := r.d.quota(r.by, true); err != nil {
+			return err
+		}
+	}
+	return r.limitRequest.admit()
+}
+
+func (r *subjectRequest) apply(tx *transaction) error {
+	if r.node != nil && r.node.restarted(r.res) {
+		if err := tx.move(r.node, r.res); err != nil {
+			return kernelError(r.req.Subject, err)
+		}
+		r.next.res = r.res
+	}
+	if err := r.edit.apply(tx); err != nil {
+		return kernelError(r.req.Subject, err)
+	}
+	if !r.next.empty() {
+		r.made = nil // it stays
+	}
+	return nil
+}
+
+func (r *subjectRequest) finish() {
+	if r.answer.Changed && !r.dryRun {
+		r.publish([]string{r.d.file.Path()}, r.logged()...)
+	}
+	if r.want.Empty() {
+		r.warn(ruleWarnings(r.next.ruled, r.by.Owner())...)
+	}
+	if now := r.show(&r.next); r.answer.Changed && r.answer.Node != nil {
+		r.warn(promisedWarnings(now, r.had, r.want)...)
+	}
+	r.warn(relayWarnings(r.relay, r.answer.Node)...)
 }
 
 // warnings lists the effects that the caller may not expect.
@@ -317,6 +286,11 @@ func (d *Daemon) drain(lifted bool) {
 	}
 }
 
+// badRequest returns the error of a request that cannot be meant so, with a command that could.
+func badRequest(hint, format string, args ...any) error {
+	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
 func leaving() error {
 	return &api.Error{Code: api.CodeConflict, Message: "the daemon is about to leave", Hint: "run the command again"}
 }
@@ -349,34 +323,6 @@ func (d *Daemon) scopeOf(res identity.Resolved) *node {
 		return nil
 	}
 	return d.nodes.ScopeOf(int(res.Key), res.StartBoottimeNS)
-}
-
-// scopeFor finds or makes the scope that a request asks for. With DryRun the process stays where it is, and represents
-// its scope.
-func (d *Daemon) scopeFor(ctx context.Context, by auth.Actor, req api.SetRequest, n *node, res identity.Resolved) (*node, identity.Resolved, *desired.Scope, error) {
-	if res.Kind != enforce.KindTree {
-		return nil, res, nil, &api.Error{
-			Code:    api.CodeBadRequest,
-			Message: fmt.Sprintf("scope: %s is not a running process", req.Subject), Hint: "netnice run --scope ... -- COMMAND",
-		}
-	}
-	if err := auth.Check(by, auth.Scope, target(nil, res, req.Subject, req.Wish)); err != nil {
-		return nil, res, nil, err
-	}
-	if have := d.scopeOf(res); have != nil {
-		if err := auth.Check(by, auth.Set, target(have, have.res, req.Subject, req.Wish)); err != nil {
-			return nil, res, nil, err
-		}
-		return have, have.res, have.scope, nil
-	}
-	if err := d.quota(by, true); err != nil {
-		return nil, res, nil, err
-	}
-	if req.DryRun || (limit.Limit{}).Merge(req.Wish).Empty() {
-		return n, res, nil, nil
-	}
-	moved, sc, err := d.enterScope(ctx, by, res)
-	return nil, moved, sc, err
 }
 
 // target describes res, and the node on it if there is one, to auth.

@@ -2,14 +2,13 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"time"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
-	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
@@ -94,139 +93,119 @@ func checkToward(req api.SetRequest) error {
 	return nil
 }
 
-// setToward stores one owner's requested limit for a destination. The parameter met says that no owner has named the
-// destination: it is an address to which a program has sent.
-func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetRequest, met bool) (api.SetResponse, error) {
-	answer := api.SetResponse{Version: api.Version}
-	if err := checkToward(req); err != nil {
-		return answer, err
+// destinationRequest sets one owner's limit for a destination.
+type destinationRequest struct {
+	limitRequest
+	met   bool // no owner has named the destination: it is an address to which a program has sent
+	part  part
+	list  []netip.Prefix   // the content of the destination's file, if it came with the request
+	names map[string]found // those that the daemon does not know yet
+	began time.Time
+}
+
+func newDestinationRequest(of limitRequest, met bool) *destinationRequest {
+	return &destinationRequest{limitRequest: of, met: met}
+}
+
+func (r *destinationRequest) check() error {
+	if err := r.limitRequest.check(); err != nil {
+		return err
 	}
-	p, err := d.partOf(ctx, by, auth.Set, req.Subject, req.Wish)
-	if err == nil {
-		err = p.missing
+	return checkToward(r.req)
+}
+
+func (r *destinationRequest) resolve(ctx context.Context) (err error) {
+	if r.part, err = r.d.partOf(ctx, r.by, auth.Set, r.req.Subject, r.req.Wish); err == nil {
+		err = r.part.missing
 	}
 	if err != nil {
-		return answer, err
+		return err
 	}
-	if len(req.Prefixes) > 0 && p.selector.List == "" {
-		return answer, destination.Refused("prefixes come with a subject that has a file: to:file:PATH")
+	r.subject, r.example = r.part.subject, destination.Example
+	if len(r.req.Prefixes) > 0 && r.part.selector.List == "" {
+		return destination.Refused("prefixes come with a subject that has a file: to:file:PATH")
 	}
-	list, err := readPrefixes(req.Prefixes)
-	if err != nil {
-		return answer, err
+	if r.list, err = readPrefixes(r.req.Prefixes); err != nil {
+		return err
 	}
-	names, err := d.newNames(ctx, p)
-	if err != nil {
-		return answer, err
-	}
-	began := time.Now()
-	lifted := false
-	defer func() { d.drain(lifted) }()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.isDown {
-		return answer, leaving()
-	}
-	if !d.bindDestinations() {
-		return answer, &api.Error{
+	r.names, err = r.d.newNames(ctx, r.part)
+	r.began = time.Now()
+	return err
+}
+
+func (r *destinationRequest) find() error {
+	if !r.d.bindDestinations() {
+		return &api.Error{
 			Code: api.CodeConflict, Message: "the files of rules are wrong, and what they said before about destinations stands until they are read",
 			Hint: "netnice rules check; netnice rules reload",
 		}
 	}
-	owner := by.Owner()
-	n := d.toward(p.subject, owner, by.UID)
-	var before *node
-	next := d.newToward(by, p)
-	if n != nil {
-		was := *n
-		before, next = &was, *n
+	r.begin(r.d.toward(r.part.subject, r.by.Owner(), r.by.UID), r.d.newToward(r.by, r.part))
+	return nil
+}
+
+// authorise leaves the rights to partOf, which asks for them before it looks up names for the caller.
+func (r *destinationRequest) authorise() error { return r.d.checkPersist(r.req, r.part.under, nil) }
+
+func (r *destinationRequest) plan(tx *transaction) error {
+	if err := r.limitRequest.plan(tx); err != nil || r.isAnswered {
+		return err
 	}
-	had, was := *next.place(owner, req), next.timed[owner]
-	want := had.Merge(req.Wish)
-	if want.Empty() && had.Empty() && was == (desired.Timed{}) {
-		if !limit.LiftsOnly(req.Wish) {
-			return answer, destination.Refused("%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", p.subject)
+	to := *r.next.to
+	r.next.to = &to
+	if r.node == nil {
+		tx.learnNames(r.names)
+		to.learn(r.d.names)
+		to.met = r.met
+	}
+	if len(r.list) > 0 {
+		r.answer.Changed = true
+	}
+	return tx.takeList(&r.next, r.list)
+}
+
+func (r *destinationRequest) admit() error {
+	if err := r.limitRequest.admit(); err != nil || r.node != nil && len(r.list) == 0 {
+		return err
+	}
+	return r.d.roomToward(&r.next, r.part)
+}
+
+func (r *destinationRequest) apply(tx *transaction) (err error) {
+	if !r.next.empty() {
+		r.next.to.met = r.next.to.met && r.met
+	}
+	n := r.node
+	switch {
+	case r.next.empty():
+		err = tx.liftDestinations(n)
+	case n == nil:
+		n, err = tx.addDestination(&r.next, r.part)
+	default:
+		if n, err = tx.put(n, &r.next); err == nil && len(r.list) > 0 {
+			err = tx.assignDestinations()
 		}
-		answer.Warnings = append(answer.Warnings, fmt.Sprintf("no limit of yours stands on %s", p.subject))
-		return answer, nil
 	}
-	if err := d.checkPersist(req, p.under, nil); err != nil {
-		return answer, err
-	}
-	*next.place(owner, req) = want
-	next.timeFrom(owner, req)
-	if n == nil {
-		for name, f := range names {
-			d.setName(name, f) // otherwise the name is known to no node
-		}
-		next.to.learn(d.names)
-		next.to.met = met
-		if err := d.quota(by, true); err != nil {
-			return answer, err
-		}
-	}
-	undo, err := d.takeList(&next, list)
 	if err != nil {
-		return answer, err
+		return kernelError(r.subject, err)
 	}
-	stored := false
-	defer func() {
-		if !stored {
-			undo()
-		}
-	}()
-	if n == nil || len(list) > 0 {
-		if err := d.roomToward(&next, p); err != nil {
-			return answer, err
-		}
+	if !r.next.empty() {
+		r.done(n)
 	}
-	answer.Changed = n == nil || want != had || next.timed[owner] != was || len(list) > 0
-	answer.Warnings = append(answer.Warnings, d.warnings(by, req, nil, &next, want)...)
-	if !req.DryRun && answer.Changed {
-		wasMet := next.to.met
-		if !next.empty() {
-			next.to.met = wasMet && met
-			if len(list) > 0 {
-				d.keepList(next.listKey(), list)
-			}
+	return nil
+}
+
+func (r *destinationRequest) finish() {
+	if r.answer.Changed && !r.dryRun {
+		files := []string{r.d.file.Path()}
+		if len(r.list) > 0 {
+			r.answer.LoadedPrefixes, r.answer.LoadNS = len(r.list), uint64(time.Since(r.began))
+			files = append(files, r.d.listFile(r.next.listKey()))
 		}
-		switch {
-		case next.empty():
-			err = d.liftToward(n)
-			lifted = err == nil
-		case n != nil && len(list) > 0:
-			_, err = d.commit(n, &next)
-			if d.outdateDestinations(); err == nil {
-				err = d.bringDestinations()
-			}
-		case n != nil:
-			_, err = d.commit(n, &next)
-		default:
-			n, err = d.addToward(&next, p)
-		}
-		if err != nil {
-			next.to.met = wasMet
-			d.touchID(next.id)
-			return api.SetResponse{}, kernelError(p.subject, err)
-		}
-		if stored = true; !next.empty() {
-			next = *n
-		}
-		if len(list) > 0 {
-			answer.LoadedPrefixes, answer.LoadNS = len(list), uint64(time.Since(began))
-		}
-		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.file.Path(), next.empty())...)
-		if len(list) > 0 {
-			answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.listFile(next.listKey()), false)...)
-		}
-		d.wakeEach()
-		d.tellSet(before, next.ifAny(), identity.OwnerName(by.Owner(), by.UID))
-		d.log.Info("limit set", "subject", p.subject.String(), "by", by.UID, "node", next.id, "up", want.Up, "down", want.Down, "total", want.Total)
+		r.d.wakeEach()
+		r.publish(files)
 	}
-	if !next.empty() {
-		answer.Node = d.show(by, &next, d.lookAt(&next, req.DryRun))
-	}
-	return answer, nil
+	r.show(&r.next)
 }
 
 // newNames looks up the names in a destination that the daemon does not know yet.
@@ -297,34 +276,4 @@ func (d *Daemon) roomToward(n *node, p part) error {
 		return full("as many prefixes are named in", enforce.MostDestinationPrefixes, "lift some first: netnice ls")
 	}
 	return nil
-}
-
-// addToward brings a new node into force, under an existing node or one that it makes for that. An error changes
-// nothing. The caller holds d.mu.
-func (d *Daemon) addToward(next *node, p part) (*node, error) {
-	var scope *node
-	if !p.alone(next) {
-		var err error
-		if scope = d.nodes.Find(p.under); scope == nil {
-			scope, err = d.commit(nil, &node{res: p.under, since: time.Now(), holds: 1})
-		} else {
-			scope.holds++
-			d.touch(scope)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	next.to.scope = scope
-	n, err := d.commit(nil, next)
-	if err != nil {
-		return nil, errors.Join(err, d.letGo(scope))
-	}
-	d.outdateDestinations()
-	if err := d.bringDestinations(); err != nil {
-		n.to.leaving = true
-		d.outdateDestinations()
-		return nil, errors.Join(err, d.bringDestinations(), d.drop(n), d.letGo(scope))
-	}
-	return n, nil
 }

@@ -76,7 +76,7 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 			continue
 		}
 		if saved.Damage != nil && spec.Kind == enforce.KindDestination {
-			d.endedDestinations++
+			d.atStart.endedDestinations++
 			d.log.Error("of a limit on a part of the traffic the damaged file does not say what it is for: it ends, unless a rule makes it anew", "node", spec.ID)
 		}
 		if n := d.stranger(ctx, spec); n != nil {
@@ -108,7 +108,7 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 	d.sweepScopes()
 	if d.nodes.Len() > 0 {
 		d.hadNodes.Store(true)
-		d.adopted, d.setAgain = adopted, d.nodes.Len()-adopted
+		d.atStart.adopted, d.atStart.setAgain = adopted, d.nodes.Len()-adopted
 		d.log.Info("limits taken up again", "adopted", adopted, "set_again", d.nodes.Len()-adopted)
 	}
 	_ = d.file.Save() // Save notes a failure; the limits in force are maintained all the same

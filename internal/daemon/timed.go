@@ -129,18 +129,10 @@ func (d *Daemon) endTimed() {
 		if next.timed == n.timed {
 			continue
 		}
-		before := *n
-		var err error
-		if next.empty() {
-			err = d.end(n)
-		} else {
-			_, err = d.commit(n, &next)
-		}
-		if err != nil {
+		if err := d.settle(n, &next, "its time"); err != nil {
 			d.once(n, err)
 			continue
 		}
-		d.tellSet(&before, next.ifAny(), "its time")
 		d.log.Info("the time of a limit is over", "subject", n.res.Subject.String())
 	}
 }

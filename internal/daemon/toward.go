@@ -172,36 +172,6 @@ func (d *Daemon) usesToward() (uses []enforce.DestinationUse) {
 	return uses
 }
 
-// liftToward lifts a node that a command had set. The caller holds d.mu.
-func (d *Daemon) liftToward(n *node) error {
-	n.to.leaving = true
-	d.outdateDestinations()
-	err := d.bringDestinations()
-	if err == nil {
-		err = d.drop(n)
-	}
-	if err != nil {
-		n.to.leaving = false
-		d.outdateDestinations()
-		return err
-	}
-	d.dropLists()
-	return d.letGo(n.to.scope)
-}
-
-// letGo releases a scope node, and lifts it if it existed only for destination limits.
-func (d *Daemon) letGo(scope *node) error {
-	if scope == nil {
-		return nil
-	}
-	scope.holds--
-	d.touch(scope)
-	if d.nodes.Get(scope.id) == scope && scope.empty() {
-		return d.drop(scope)
-	}
-	return nil
-}
-
 // endToward lifts the destination limits under a subject that is gone. The caller holds d.mu.
 func (d *Daemon) endToward() {
 	var gone []*node

@@ -29,8 +29,11 @@ type Selector struct {
 
 // Refused returns the error of a request that names a part of the traffic wrongly.
 func Refused(format string, args ...any) error {
-	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "such as: netnice set --to 10.0.0.0/8:443 --up 10MB/s; netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s"}
+	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: Example}
 }
+
+// Example shows how a part of the traffic is named.
+const Example = "such as: netnice set --to 10.0.0.0/8:443 --up 10MB/s; netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s"
 
 const (
 	everything = "any"

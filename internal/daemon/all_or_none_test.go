@@ -1,0 +1,329 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sdbus "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
+)
+
+// A request changes all that it names, or nothing. Each test here lets a late step fail, or only tries a request.
+
+// refusingKernel refuses single calls.
+type refusingKernel struct {
+	*enforcetest.Kernel
+	mu     sync.Mutex
+	call   string // the method that refuses, "" = none
+	number uint64 // the node, or the process, that it refuses
+}
+
+var errRefused = errors.New("refused by the test")
+
+func (k *refusingKernel) refuse(call string, number uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.call, k.number = call, number
+}
+
+func (k *refusingKernel) refused(call string, number uint64) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.call == call && k.number == number {
+		return errRefused
+	}
+	return nil
+}
+
+func (k *refusingKernel) SetNode(s enforce.NodeSpec) error {
+	if err := k.refused("SetNode", s.Subject); err != nil {
+		return err
+	}
+	return k.Kernel.SetNode(s)
+}
+
+func (k *refusingKernel) RemoveNode(id uint32) error {
+	if err := k.refused("RemoveNode", uint64(id)); err != nil {
+		return err
+	}
+	return k.Kernel.RemoveNode(id)
+}
+
+func (k *refusingKernel) Join(id uint32, pid int) error {
+	if err := k.refused("Join", uint64(pid)); err != nil {
+		return err
+	}
+	return k.Kernel.Join(id, pid)
+}
+
+func (k *refusingKernel) Leave(id uint32) error {
+	if err := k.refused("Leave", uint64(id)); err != nil {
+		return err
+	}
+	return k.Kernel.Leave(id)
+}
+
+func startRefusing(t *testing.T) (*harness, *refusingKernel) {
+	k := &refusingKernel{Kernel: new(enforcetest.Kernel)}
+	opts := testOptions(t, k.Kernel)
+	opts.OpenKernel = func() (enforce.Kernel, error) {
+		_, err := k.Open()
+		return k, err
+	}
+	return start(t, k.Kernel, opts), k
+}
+
+// everything is all that a request may change: nodes with their limits and members, in the kernel and in the file.
+func (h *harness) everything() (list []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range h.nodes.Sorted() {
+		spec, _ := h.fake.Spec(n.id)
+		spec.ID = 0 // it is the same node
+		list = append(list, fmt.Sprintf("%d %s %v %q under %d: %+v", n.id, n.res.Subject, n.requested, n.group, n.holds, spec))
+		if pid, _ := n.rootProcess(); pid != 0 {
+			trees := slices.Sorted(slices.Values(h.fake.Trees(pid)))
+			list = append(list, fmt.Sprint(pid, " is in ", slices.Compact(trees)))
+		}
+	}
+	text, _ := os.ReadFile(h.file.Path())
+	for name := range h.names {
+		list = append(list, "name "+name)
+	}
+	for key, prefixes := range h.lists {
+		list = append(list, fmt.Sprint(key, prefixes))
+	}
+	slices.Sort(list)
+	return append(list, fmt.Sprint(h.fake.Destinations()), string(text))
+}
+
+// failsWhole checks that a request fails, and that everything is as before.
+func (h *harness) failsWhole(request func() error) {
+	h.t.Helper()
+	heard := h.hear(root)
+	before := h.everything()
+	require.Error(h.t, request())
+	require.Equal(h.t, before, h.everything())
+	require.Equal(h.t, []string{string(api.EventHello)}, heard.types(), "no event")
+}
+
+func (h *harness) idOf(subject string) uint64 { return uint64(h.scopeFor(subject)) }
+
+func TestGroupIsTakenInWholeOrNot(t *testing.T) {
+	h, k := startRefusing(t)
+	a, b, c := sleeper(t), sleeper(t), sleeper(t)
+	k.refuse("Join", uint64(c.Process.Pid))
+	h.failsWhole(func() error {
+		_, err := h.group(root, "g", up(1e6), memberOf(b, 200), memberOf(c, 0))
+		return err
+	})
+	_, err := h.group(root, "g", up(1e6), memberOf(a, 0))
+	require.NoError(t, err)
+	h.mustSet(root, pidSubject(b), up(1e5))
+	h.failsWhole(func() error {
+		_, err := h.group(root, "g", up(2e6), memberOf(a, 300), memberOf(b, 200), memberOf(c, 0))
+		return err
+	})
+	h.failsWhole(func() error { // it would lift the group that the process is to join
+		_, err := h.group(root, "g", up(0), memberOf(b, 0))
+		return err
+	})
+}
+
+func TestGroupIsLeftWholeOrNot(t *testing.T) {
+	h, k := startRefusing(t)
+	a, b := sleeper(t), sleeper(t)
+	h.mustSet(root, pidSubject(a), up(1e5))
+	_, err := h.group(root, "g", up(1e6), memberOf(a, 0), memberOf(b, 0))
+	require.NoError(t, err)
+	k.refuse("Leave", h.idOf(pidSubject(b)))
+	h.failsWhole(func() error {
+		_, err := h.leave(root, "g", a.Process.Pid, b.Process.Pid)
+		return err
+	})
+}
+
+func TestGroupIsLiftedWholeOrNot(t *testing.T) {
+	h, k := startRefusing(t)
+	a, b := sleeper(t), sleeper(t)
+	h.mustSet(root, pidSubject(a), up(1e5))
+	_, err := h.group(root, "g", up(1e6), memberOf(a, 0), memberOf(b, 0))
+	require.NoError(t, err)
+	for _, subject := range []string{pidSubject(b), "group:g"} {
+		k.refuse("RemoveNode", h.idOf(subject))
+		h.failsWhole(func() error {
+			_, err := h.remove(root, "group:g")
+			return err
+		})
+	}
+}
+
+// The members that a request adds count together.
+func TestGroupWithinTheQuota(t *testing.T) {
+	h, _ := startRefusing(t)
+	bob := auth.Actor{UID: 4242}
+	h.mu.Lock()
+	for range auth.MaxNodesPerUser - 2 {
+		id := h.freeID()
+		n := &node{id: id, userUID: bob.UID, requested: limit.Owners{enforce.OwnerUser: {Up: 1}}}
+		n.res.Kind, n.res.Key = enforce.KindUser, uint64(1e6+id)
+		h.keepNode(n)
+	}
+	h.mu.Unlock()
+	_, err := h.group(bob, "g", up(1e6), memberOf(sleeperAs(t, bob.UID), 0), memberOf(sleeperAs(t, bob.UID), 0))
+	requireCode(t, api.CodeConflict, err)
+	_, err = h.group(bob, "g", up(1e6), memberOf(sleeperAs(t, bob.UID), 0))
+	require.NoError(t, err)
+}
+
+func TestDestinationIsLiftedWholeOrNot(t *testing.T) {
+	h, k := startRefusing(t)
+	bob := auth.Actor{UID: 12345}
+	const to = "to:10.0.0.0/8@user:12345"
+	h.mustSet(bob, "to:10.0.0.0/8", up(1e6))
+	own := h.idOf(to)
+	h.mustSet(root, to, up(2e6))
+	h.mu.Lock()
+	var admins uint64
+	for _, n := range h.nodes.WithSubject(api.Subject{Kind: api.KindTo, ID: strings.TrimPrefix(to, "to:")}) {
+		if !n.own() {
+			admins = uint64(n.id)
+		}
+	}
+	h.mu.Unlock()
+	for _, id := range []uint64{own, admins, h.idOf("user:12345")} {
+		k.refuse("RemoveNode", id)
+		h.failsWhole(func() error {
+			_, err := h.remove(root, to)
+			return err
+		})
+	}
+	h.failsWhole(func() error {
+		_, err := h.set(root, to, up(0))
+		return err
+	})
+}
+
+func TestPrefixesAndRateAreSetTogether(t *testing.T) {
+	h, k := startRefusing(t)
+	set := func(w api.Wish, dryRun bool, prefixes ...string) error {
+		_, err := h.Set(t.Context(), root, api.SetRequest{
+			Subject: api.Subject{Kind: api.KindTo, ID: "file:/lan.txt@user:root"}, Wish: w, Prefixes: prefixes, DryRun: dryRun,
+		})
+		return err
+	}
+	require.NoError(t, set(up(1e6), false, "10.0.0.0/8"))
+	k.Fail("SetDestinations", errRefused)
+	h.failsWhole(func() error { return set(up(2e6), false, "192.0.2.0/24") })
+	k.Fail("SetDestinations", nil)
+
+	// A dry run writes nothing, not even the same again.
+	list := must(filepath.Glob(filepath.Join(h.opts.StateDir, listsFolder, "*")))[0]
+	before, info := h.everything(), must(os.Stat(list))
+	require.NoError(t, set(up(2e6), true, "192.0.2.0/24"))
+	require.Equal(t, before, h.everything())
+	require.True(t, os.SameFile(info, must(os.Stat(list))))
+}
+
+// A dry run, and a request that is refused, leave no name behind.
+func TestNamesOfRefusedRequests(t *testing.T) {
+	fake := new(enforcetest.Kernel)
+	opts := testOptions(t, fake)
+	opts.LookupNames = func(context.Context, string) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("192.0.2.7")}, nil
+	}
+	h := start(t, fake, opts)
+	before := h.everything()
+	s := api.Subject{Kind: api.KindTo, ID: "example.com"}
+	answer, err := h.Set(t.Context(), root, api.SetRequest{Subject: s, Wish: up(1e6), DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"192.0.2.7"}, answer.Node.Names[0].Addresses)
+	require.Equal(t, before, h.everything())
+	fake.Fail("SetNode", errRefused)
+	h.failsWhole(func() error {
+		_, err := h.Set(t.Context(), root, api.SetRequest{Subject: s, Wish: up(1e6)})
+		return err
+	})
+}
+
+// slowSystemd starts a scope when the test lets it, and moves no process.
+type slowSystemd struct {
+	identity.SystemBus
+	asked, goOn chan struct{}
+}
+
+func (slowSystemd) Running() bool { return true }
+
+func (s slowSystemd) StartScope(context.Context, string, string, []int, ...sdbus.Property) error {
+	s.asked <- struct{}{}
+	<-s.goOn
+	return unix.EIO
+}
+
+// A process is moved to a scope only if nothing else refuses the request, and no other request waits for systemd.
+func TestScopeComesLastAndWithoutTheLock(t *testing.T) {
+	fake := new(enforcetest.Kernel)
+	opts := testOptions(t, fake)
+	systemd := slowSystemd{asked: make(chan struct{}, 9), goOn: make(chan struct{})}
+	opts.Identity.Systemd = systemd
+	h := start(t, fake, opts)
+	h.mustSet(root, "host", up(1e6))
+	s := must(api.ParseSubject(pidSubject(sleeper(t))))
+	scope := func(w api.Wish) chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := h.Set(context.Background(), root, api.SetRequest{Subject: s, Wish: w, Scope: true})
+			done <- err
+		}()
+		return done
+	}
+	refused := scope(api.Wish{UpBytesPerSec: ptr[uint64](1e6), MinBytesPerSec: ptr[uint64](2e6)})
+	select {
+	case err := <-refused:
+		requireCode(t, api.CodeConflict, err)
+	case <-systemd.asked:
+		systemd.goOn <- struct{}{}
+		<-refused
+		t.Error("it was moved before it was refused")
+	}
+	slow := scope(up(1e6))
+	<-systemd.asked
+	other := make(chan error, 1)
+	go func() {
+		_, err := h.set(root, "user:4242", up(1e6))
+		other <- err
+	}()
+	select {
+	case err := <-other:
+		require.NoError(t, err)
+	case <-time.After(time.Second):
+		t.Error("it waits for systemd")
+	}
+	systemd.goOn <- struct{}{}
+	require.ErrorIs(t, <-slow, unix.EIO)
+}
+
+// The rate of a limit that follows a path is as before if the kernel refuses a new one.
+func TestRefusedRateOfAPath(t *testing.T) {
+	h, k := startRefusing(t)
+	node := h.mustSet(root, "to:192.0.2.7", up(1e6))
+	k.Fail("SetNode", errRefused)
+	h.failsWhole(func() error { return adaptationHost{h.Daemon}.SetRate(node.ID, node.Subject, 2e6, true) })
+}

@@ -1,0 +1,309 @@
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/desired"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// transaction is a change of several nodes, all or none: in the table and in the kernel, then in the file. It is rolled
+// back at the first failure, and after a dry run. The caller holds d.mu from its beginning to its end.
+type transaction struct {
+	d       *Daemon
+	undo    []func() error // in the order of the steps
+	changed []*node        // nodes that the state file has to say something else of
+	lasting bool           // one of the changes outlives this boot
+	writes  []func()       // other files, which the state file relies on
+	then    []func()       // steps that cannot fail, once all is in force and written
+	// assigned says that the kernel was told which nodes hold for which destination.
+	assigned bool
+}
+
+// update runs the steps of a transaction. A failure to write the file is no error (unwritten.go). The caller holds d.mu.
+func (d *Daemon) update(steps func(*transaction) error) error {
+	tx := &transaction{d: d}
+	if err := steps(tx); err != nil {
+		return tx.rollBack(err)
+	}
+	tx.commit()
+	return nil
+}
+
+// commit writes the changes down.
+func (tx *transaction) commit() {
+	defer tx.d.observe.Outdate()
+	for _, write := range tx.writes {
+		write()
+	}
+	changes := make([]desired.Change, 0, len(tx.changed))
+	for _, n := range tx.changed {
+		if tx.d.nodes.Get(n.id) == n {
+			changes = append(changes, n.change())
+		} else {
+			changes = append(changes, desired.Change{Gone: n.id})
+		}
+	}
+	tx.d.writeChange(tx.lasting, changes...)
+	for _, then := range tx.then {
+		then()
+	}
+}
+
+// rollBack undoes all steps, the last first. It returns the cause, with the steps that could not be undone in the
+// kernel: the next tick sets their nodes again.
+func (tx *transaction) rollBack(cause error) error {
+	if len(tx.undo) == 0 {
+		return cause
+	}
+	defer tx.d.observe.Outdate()
+	errs := []error{cause}
+	for _, undo := range slices.Backward(tx.undo) {
+		errs = append(errs, undo())
+	}
+	if tx.assigned {
+		tx.d.outdateDestinations()
+		errs = append(errs, tx.d.bringDestinations())
+	}
+	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) > 1 {
+		return errors.Join(errs...)
+	}
+	return cause
+}
+
+func (tx *transaction) onFailure(undo func() error) { tx.undo = append(tx.undo, undo) }
+
+// changing notes a node before it is changed in place, for what neither the kernel nor the table's keys depend on.
+func (tx *transaction) changing(n *node) {
+	before := *n
+	tx.d.touch(n)
+	tx.onFailure(func() error {
+		*n = before
+		tx.d.touch(n)
+		return nil
+	})
+}
+
+// alter brings a node to next; old is nil for a new one. It lifts the node if nobody requests anything of it any more.
+func (tx *transaction) alter(old, next *node) (*node, error) {
+	if next.empty() {
+		return old, tx.end(old)
+	}
+	return tx.put(old, next)
+}
+
+// put is alter for a node that stays.
+func (tx *transaction) put(old, next *node) (*node, error) {
+	d := tx.d
+	if old == nil {
+		n := *next
+		if n.id == 0 {
+			n.id = d.freeID()
+		}
+		n.countsFrom = n.since
+		if err := d.apply(&n); err != nil {
+			return nil, err
+		}
+		d.keepNode(&n)
+		tx.onFailure(func() error {
+			d.forgetNode(n.id)
+			return d.unapply(&n)
+		})
+		tx.then = append(tx.then, func() {
+			d.hadNodes.Store(true)
+			d.startWatch(&n)
+			if pid, _ := n.rootProcess(); pid != 0 {
+				d.programDue()
+			}
+		})
+		tx.written(&n)
+		tx.followedBy(&node{}, &n)
+		return &n, nil
+	}
+	before, inForce := *old, false
+	*old = *next
+	d.nodes.Put(old)
+	tx.onFailure(func() error {
+		applied := old.applied
+		*old = before
+		d.nodes.Put(old)
+		if d.touch(old); !inForce {
+			return nil // the kernel has refused it
+		}
+		if before.applied {
+			return d.apply(old)
+		}
+		old.applied = applied
+		return d.unapply(old)
+	})
+	if err := d.apply(old); err != nil {
+		return nil, err
+	}
+	inForce = true
+	tx.written(old)
+	tx.followedBy(&before, old)
+	return old, nil
+}
+
+// written has the state file say of a node what is so at the end of the transaction.
+func (tx *transaction) written(n *node) {
+	if tx.lasting = tx.lasting || n.lasting(); !slices.Contains(tx.changed, n) {
+		tx.changed = append(tx.changed, n)
+	}
+}
+
+// end lifts a node that no owner requests any more, with what belongs to it.
+func (tx *transaction) end(n *node) error {
+	switch {
+	case n.to != nil:
+		return tx.liftDestinations(n)
+	case n.res.Subject.Kind == api.KindGroup:
+		return tx.dissolve(n)
+	}
+	return tx.lift(n)
+}
+
+// lift lifts a single node.
+func (tx *transaction) lift(n *node) error {
+	d := tx.d
+	before := *n
+	if err := d.unapply(n); err != nil {
+		return err
+	}
+	d.forgetNode(n.id)
+	moved := d.outerGone(n)
+	tx.onFailure(func() error {
+		for _, inside := range moved {
+			inside.ruled.Outer = n.id
+		}
+		d.keepNode(n)
+		return d.reapply(n, before.applied)
+	})
+	tx.written(n)
+	tx.then = append(tx.then, func() {
+		n.watch.Stop()
+		d.leaveScope(n)
+	})
+	tx.followedBy(&before, &node{res: n.res})
+	if n.destined() {
+		tx.then = append(tx.then, d.followDestinations)
+	}
+	return nil
+}
+
+// followedBy has what depends on a node brought up to date at the end: reservations on a link, and those that a user
+// made by a grant.
+func (tx *transaction) followedBy(before, now *node) {
+	if now.res.Kind == enforce.KindLink {
+		tx.then = append(tx.then, tx.d.followReservations)
+	}
+	had, has := before.requested[enforce.OwnerAdmin].Grant, now.requested[enforce.OwnerAdmin].Grant
+	if had != has {
+		tx.then = append(tx.then, func() { tx.d.followGrant(uint32(now.res.Key), cmp.Or(had.Link, has.Link)) })
+	}
+}
+
+// reapply sets a node in the kernel again, if the kernel had it.
+func (d *Daemon) reapply(n *node, applied bool) error {
+	if d.touch(n); !applied {
+		return nil
+	}
+	return d.apply(n)
+}
+
+// move moves a node to the cgroup that its unit runs in now, or to the new device of a link.
+func (tx *transaction) move(n *node, res identity.Resolved) error {
+	d := tx.d
+	for _, other := range d.nodes.Same(res) {
+		if other != n && !other.res.Pending() {
+			return fmt.Errorf("%s is by now the same as %s, whose limit holds", n.res.Subject, other.res.Subject)
+		}
+	}
+	before := *n
+	if err := d.unapply(n); err != nil {
+		return err
+	}
+	n.res = res
+	d.nodes.Put(n)
+	tx.onFailure(func() error {
+		err := d.unapply(n)
+		n.res = before.res
+		d.nodes.Put(n)
+		return errors.Join(err, d.reapply(n, before.applied))
+	})
+	tx.written(n)
+	return d.apply(n)
+}
+
+// assignDestinations tells the kernel which nodes hold for which destination now.
+func (tx *transaction) assignDestinations() error {
+	tx.assigned = true
+	tx.d.outdateDestinations()
+	return tx.d.bringDestinations()
+}
+
+// addDestination brings a new node for a destination into force, under an existing node or one that it makes for that.
+func (tx *transaction) addDestination(next *node, p part) (n *node, err error) {
+	if next.to.scope = nil; !p.alone(next) {
+		if next.to.scope, err = tx.hold(p.under); err != nil {
+			return nil, err
+		}
+	}
+	if n, err = tx.put(nil, next); err == nil {
+		err = tx.assignDestinations()
+	}
+	return n, err
+}
+
+// hold returns the node of a subject for a destination limit that is to be under it.
+func (tx *transaction) hold(res identity.Resolved) (*node, error) {
+	scope := tx.d.nodes.Find(res)
+	if scope == nil {
+		return tx.put(nil, &node{res: res, since: time.Now(), holds: 1})
+	}
+	tx.changing(scope)
+	scope.holds++
+	return scope, nil
+}
+
+// release is the opposite of hold: it lifts a node that existed only for destination limits.
+func (tx *transaction) release(scope *node) error {
+	if scope == nil {
+		return nil
+	}
+	tx.changing(scope)
+	scope.holds--
+	if tx.d.nodes.Get(scope.id) == scope && scope.empty() {
+		return tx.lift(scope)
+	}
+	return nil
+}
+
+// liftDestinations lifts nodes for destinations, once they hold for nothing.
+func (tx *transaction) liftDestinations(list ...*node) error {
+	for _, n := range list {
+		tx.changing(n)
+		to := *n.to
+		to.leaving = true
+		n.to = &to
+	}
+	if err := tx.assignDestinations(); err != nil {
+		return err
+	}
+	for _, n := range list {
+		if err := tx.lift(n); err != nil {
+			return err
+		}
+		if err := tx.release(n.to.scope); err != nil {
+			return err
+		}
+	}
+	tx.then = append(tx.then, tx.d.dropLists)
+	return nil
+}
