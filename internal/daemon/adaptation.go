@@ -39,7 +39,7 @@ func (h adaptationHost) Unwritten(lifts bool) []string {
 // SetLimit implements adaptation.Host.
 func (h adaptationHost) SetLimit(ctx context.Context, to api.Subject, bytesPerSec uint64, met bool) error {
 	of := h.newLimitRequest(auth.Actor{}, api.SetRequest{Subject: to, Wish: api.Wish{UpBytesPerSec: &bytesPerSec}})
-	_, err := h.change(ctx, newDestinationRequest(of, met))
+	_, err := h.carry(ctx, newDestinationRequest(of, met))
 	return err
 }
 

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/observe"
+	"github.com/netnice/netnice/internal/scope"
 	"github.com/netnice/netnice/internal/statefile"
 )
 
@@ -153,7 +153,7 @@ type Daemon struct {
 	queues     readyQueues
 	eachMet    chan struct{} // new peer addresses, or a changed request for them
 	atStart    takenOver
-	scopes     sync.Mutex // held while a scope is made; it is taken before mu
+	scopes     *scope.Maker // its lock is taken before mu
 	// admins is the group whose members have the rights of root; nil = none, or not known yet.
 	admins atomic.Pointer[uint32]
 
@@ -279,6 +279,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		downc:   make(chan struct{}),
 	}
 	d.eachMet = make(chan struct{}, 1)
+	d.scopes = scope.New(d.scopeOptions())
 	d.files = statefile.New(statefile.Options{Dir: opts.StateDir, Names: stateFiles, Log: d.log, Remedy: d.writeHint, Fault: opts.fault})
 	d.file = desired.NewFile(desired.FileOptions{Folder: d.files, BootID: boot, Content: d.content, Log: d.log})
 	d.observe = observe.New(observe.Options{

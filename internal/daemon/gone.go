@@ -5,6 +5,7 @@ import (
 	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/scope"
 )
 
 // endGone lifts the nodes that have neither a member nor a socket that still drains. Users, units and the host stay
@@ -78,7 +79,7 @@ func (d *Daemon) subjectGone(n *node) bool {
 		return n.nowhere
 	case n.res.Kind != enforce.KindCgroup || n.res.Pending() || n.res.Named():
 		return false
-	case n.scope != nil && n.scope.Made && emptyCgroup(n.res.Dir):
+	case n.scope != nil && n.scope.Made && scope.IsEmpty(n.res.Dir):
 		return true
 	}
 	key, err := identity.CgroupID(n.res.Dir)

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -16,13 +13,12 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/request"
 )
 
 // A group is one limit for several named processes. Each member, with its descendants, is a node inside the group's
 // node. Members therefore share by weight, whatever number of processes and connections each has. The group ends with
 // its last member.
-
-var groupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // groupOf returns the identity of a group's node. The node has no process. A start time that is derived from the name
 // takes the place of the process's, and distinguishes the group. Its owner is the user, or root.
@@ -50,35 +46,29 @@ type groupRequest struct {
 	newLimits int  // members without a limit so far
 }
 
-func (r *groupRequest) check() error {
+func (r *groupRequest) Check() error {
 	if r.req.Wish != (api.Wish{}) || len(r.req.Members) == 0 {
-		if err := checkWish(r.by, r.req); err != nil {
+		if err := request.CheckLimit(r.By, r.req); err != nil {
 			return err
 		}
 	}
-	if err := checkFor(r.req); err != nil {
+	if err := request.CheckSpan(r.req); err != nil {
 		return err
 	}
-	if !groupName.MatchString(r.req.Subject.ID) {
-		return badGroup("%q is no name for a group: letters, digits, dots and dashes, at most 64", r.req.Subject.ID)
-	}
-	if r.req.Scope {
-		return badGroup("a group has no scope: name its processes")
-	}
-	return nil
+	return request.CheckGroup(r.req)
 }
 
-func (r *groupRequest) resolve(ctx context.Context) (err error) {
+func (r *groupRequest) Resolve(ctx context.Context) (err error) {
 	r.d.learnLine(r.req.Wish)
-	r.members, err = r.d.resolveMembers(ctx, r.by, r.req.Members)
+	r.members, err = r.d.resolveMembers(ctx, r.By, r.req.Members)
 	return err
 }
 
-func (r *groupRequest) find() error {
+func (r *groupRequest) Find() error {
 	n := r.d.nodes.FindName(r.req.Subject)
 	fresh := node{res: groupOf(r.req.Subject.ID, 0), since: time.Now()}
-	if !r.by.Root() {
-		fresh.res.UID = r.by.UID
+	if !r.By.Root() {
+		fresh.res.UID = r.By.UID
 	}
 	r.begin(n, fresh)
 	switch {
@@ -89,47 +79,47 @@ func (r *groupRequest) find() error {
 			Hint: "netnice fair --group " + r.req.Subject.ID + " --up RATE PID...",
 		}
 	case (limit.Limit{}).Merge(r.req.Wish).Empty():
-		return badRequest(fairCommand(r.req), "a new group needs a rate that its members share")
+		return request.Bad(request.FairCommand(r.req), "a new group needs a rate that its members share")
 	}
 	return nil
 }
 
-func (r *groupRequest) authorise() error {
-	if err := auth.Check(r.by, auth.Set, auth.Target{Subject: r.req.Subject, Kind: enforce.KindTree, UID: r.next.res.UID, Wish: r.req.Wish}); err != nil {
+func (r *groupRequest) Authorise() error {
+	if err := auth.Check(r.By, auth.Set, auth.Target{Subject: r.req.Subject, Kind: enforce.KindTree, UID: r.next.res.UID, Wish: r.req.Wish}); err != nil {
 		return err
 	}
 	if r.req.Wish != (api.Wish{}) {
-		if err := r.d.others(r.by, &r.next, r.req.Subject); err != nil {
+		if err := r.d.others(r.By, &r.next, r.req.Subject); err != nil {
 			return err
 		}
 	}
 	err := r.checkMembers()
 	var refused *api.Error
 	if errors.As(err, &refused) && refused.Code == api.CodeDenied {
-		return auth.Denied(refused.Message, "sudo "+fairCommand(r.req))
+		return auth.Denied(refused.Message, "sudo "+request.FairCommand(r.req))
 	}
 	return err
 }
 
-func (r *groupRequest) plan(tx *transaction) error {
+func (r *groupRequest) Plan(tx *transaction) error {
 	if r.hasLimit = r.req.Wish != (api.Wish{}); r.hasLimit {
-		if err := r.limitRequest.plan(tx); err != nil {
+		if err := r.limitRequest.Plan(tx); err != nil {
 			return err
 		}
-		r.hasLimit = r.answer.Changed
+		r.hasLimit = r.Answer.Changed
 	}
 	if len(r.members) == 0 {
 		return nil
 	}
-	r.answer.Changed, r.isAnswered = true, false
+	r.Answer.Changed, r.IsAnswered = true, false
 	if r.next.empty() {
-		return badGroup("a group without a limit takes nobody in")
+		return request.BadGroup("a group without a limit takes nobody in")
 	}
 	return nil
 }
 
-func (r *groupRequest) admit() error {
-	if err := r.limitRequest.admit(); err != nil {
+func (r *groupRequest) Admit() error {
+	if err := r.limitRequest.Admit(); err != nil {
 		return err
 	}
 	if r.isFirst {
@@ -138,65 +128,35 @@ func (r *groupRequest) admit() error {
 	if r.node == nil {
 		r.newLimits++
 	}
-	return r.d.quotaOf(r.by, r.newOwned, r.newLimits)
+	return r.d.quotaOf(r.By, r.newOwned, r.newLimits)
 }
 
-func (r *groupRequest) apply(tx *transaction) error {
+func (r *groupRequest) Apply(tx *transaction) error {
 	if r.hasLimit {
 		if err := r.edit.apply(tx); err != nil {
 			return kernelError(r.req.Subject, err)
 		}
 	}
 	for _, m := range r.members {
-		if err := tx.takeIn(r.by, r.node, m); err != nil {
+		if err := tx.takeIn(r.By, r.node, m); err != nil {
 			return kernelError(m.res.Subject, err)
 		}
 	}
 	return nil
 }
 
-func (r *groupRequest) finish() {
+func (r *groupRequest) Finish() {
 	state := []string{r.d.file.Path()}
 	switch {
-	case r.dryRun:
+	case r.DryRun:
 	case r.hasLimit:
 		r.publish(state, r.logged()...)
 	case len(r.members) > 0:
-		r.warn(r.d.unwrittenWarnings(state[0], false)...)
+		r.Warn(r.d.unwrittenWarnings(state[0], false)...)
 	}
-	if now := r.show(&r.next); r.hasLimit && len(r.members) == 0 && r.answer.Node != nil {
-		r.warn(promisedWarnings(now, r.had, r.want)...)
+	if now := r.show(&r.next); r.hasLimit && len(r.members) == 0 && r.Answer.Node != nil {
+		r.Warn(promisedWarnings(now, r.had, r.want)...)
 	}
-}
-
-// fairCommand returns a command that makes a group of the members in a request.
-func fairCommand(req api.SetRequest) string {
-	words := []string{"netnice fair"}
-	if len(req.Members) > 0 && req.Subject.ID != fmt.Sprintf("fair-%d", req.Members[0].PID) {
-		words = append(words, "--group", req.Subject.ID)
-	}
-	rates := 0
-	for _, r := range limit.Rates {
-		if rate := r.Asked(&req.Wish); rate != nil && *rate != 0 && !r.Least {
-			words = append(words, "--"+r.Name, auth.RateText(*rate))
-			rates++
-		}
-	}
-	if rates == 0 {
-		words = append(words, "--total 10MB/s")
-	}
-	for _, m := range req.Members {
-		word := strconv.Itoa(m.PID)
-		if m.Weight != 0 {
-			word += fmt.Sprintf("=%d", m.Weight)
-		}
-		words = append(words, word)
-	}
-	return strings.Join(words, " ")
-}
-
-func badGroup(format string, args ...any) error {
-	return badRequest("netnice fair --help", format, args...)
 }
 
 // resolveMembers looks up the processes that are to become members.
@@ -205,7 +165,7 @@ func (d *Daemon) resolveMembers(ctx context.Context, by auth.Actor, list []api.M
 		subject := identity.PIDSubject(m.PID)
 		weight := m.Weight
 		if weight != 0 {
-			if err := checkWish(by, api.SetRequest{Subject: subject, Wish: api.Wish{Weight: &weight}}); err != nil {
+			if err := request.CheckLimit(by, api.SetRequest{Subject: subject, Wish: api.Wish{Weight: &weight}}); err != nil {
 				return nil, err
 			}
 		}
@@ -214,7 +174,7 @@ func (d *Daemon) resolveMembers(ctx context.Context, by auth.Actor, list []api.M
 			return nil, err
 		}
 		if res.Kind != enforce.KindTree {
-			return nil, badGroup("process %d stands for the whole machine", m.PID)
+			return nil, request.BadGroup("process %d stands for the whole machine", m.PID)
 		}
 		members = append(members, member{res: res, weight: weight})
 	}
@@ -224,7 +184,7 @@ func (d *Daemon) resolveMembers(ctx context.Context, by auth.Actor, list []api.M
 // checkMembers refuses processes that the caller may not limit, and members of other groups. It also refuses processes
 // that are not inside the same trees as the other members. It counts those that need quota. The caller holds d.mu.
 func (r *groupRequest) checkMembers() error {
-	d, by, group := r.d, r.by, &r.next
+	d, by, group := r.d, r.By, &r.next
 	known := group.id != 0
 	r.newOwned, r.newLimits = 0, 0
 	for i, m := range r.members {
@@ -251,7 +211,7 @@ func (r *groupRequest) checkMembers() error {
 			group.ruled.Outer, known = outer, true
 		}
 		if outer != group.ruled.Outer {
-			return badGroup("process %s is inside the limit of %s, and others of the group are not", m.res.Subject.ID, d.nameOf(max(outer, group.ruled.Outer)))
+			return request.BadGroup("process %s is inside the limit of %s, and others of the group are not", m.res.Subject.ID, d.nameOf(max(outer, group.ruled.Outer)))
 		}
 	}
 	return nil
@@ -265,7 +225,7 @@ func (d *Daemon) outerOf(m member, own, group *node) (outer uint32, err error) {
 			return group.ruled.Outer, nil
 		}
 		if around.res.Subject.Kind == api.KindGroup {
-			return 0, badRequest("take it out first: netnice fair --leave "+m.res.Subject.ID, "process %s is in %s already", m.res.Subject.ID, around.res.Subject)
+			return 0, request.Bad("take it out first: netnice fair --leave "+m.res.Subject.ID, "process %s is in %s already", m.res.Subject.ID, around.res.Subject)
 		}
 		if outer == 0 {
 			outer = around.id
@@ -295,7 +255,7 @@ func (tx *transaction) takeIn(by auth.Actor, group *node, m member) error {
 	next := node{res: m.res, since: time.Now()}
 	if own != nil {
 		if next = *own; joins {
-			tx.onFailure(leave)
+			tx.OnFailure(leave)
 		}
 	}
 	isNew, owner := own == nil, by.Owner()
@@ -313,9 +273,9 @@ func (tx *transaction) takeIn(by auth.Actor, group *node, m member) error {
 		return err
 	}
 	if isNew && joins {
-		tx.onFailure(leave)
+		tx.OnFailure(leave)
 	}
-	tx.then = append(tx.then, func() {
+	tx.Then(func() {
 		d.log.Info("taken into a group", "subject", m.res.Subject.String(), "group", next.group, "by", by.UID)
 	})
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/request"
 )
 
 // leavingMember is a member that a request takes out of its group.
@@ -34,24 +35,11 @@ type foundProcess struct {
 	err error
 }
 
-func (r *leaveRequest) check() error {
-	switch {
-	case r.req.Subject.Kind != api.KindGroup:
-		return badGroup("only a group can be left")
-	case r.req.Wish != (api.Wish{}) || r.req.Scope:
-		return badGroup("leaving a group is one command, and setting a limit another")
-	case len(r.req.Members) == 0:
-		return badGroup("no process given that is to leave")
-	}
-	for _, m := range r.req.Members {
-		if m.Weight != 0 {
-			return badGroup("process %d: who leaves has no weight in the group", m.PID)
-		}
-	}
-	return checkFor(r.req)
+func (r *leaveRequest) Check() error {
+	return request.CheckLeave(r.req)
 }
 
-func (r *leaveRequest) resolve(ctx context.Context) error {
+func (r *leaveRequest) Resolve(ctx context.Context) error {
 	for _, m := range r.req.Members {
 		var p foundProcess
 		if p.res, p.err = r.d.resolver.Resolve(ctx, identity.PIDSubject(m.PID)); p.err != nil && !identity.IsNotFound(p.err) {
@@ -62,7 +50,7 @@ func (r *leaveRequest) resolve(ctx context.Context) error {
 	return nil
 }
 
-func (r *leaveRequest) find() error {
+func (r *leaveRequest) Find() error {
 	stats, err := r.d.kernel.Stats()
 	if err != nil {
 		return err
@@ -72,7 +60,7 @@ func (r *leaveRequest) find() error {
 		parents[s.ID] = s.Parent
 	}
 	for i, m := range r.req.Members {
-		one, err := r.d.whoLeaves(r.by, m.PID, r.d.find(r.found[i].res, identity.PIDSubject(m.PID), r.found[i].err), r.req.Subject.ID, parents)
+		one, err := r.d.whoLeaves(r.By, m.PID, r.d.find(r.found[i].res, identity.PIDSubject(m.PID), r.found[i].err), r.req.Subject.ID, parents)
 		if err != nil {
 			return err
 		}
@@ -80,35 +68,35 @@ func (r *leaveRequest) find() error {
 			continue // named twice
 		}
 		r.list = append(r.list, one)
-		r.answer.Left = append(r.answer.Left, api.Left{PID: m.PID, Group: one.group.res.Subject.ID})
+		r.Answer.Left = append(r.Answer.Left, api.Left{PID: m.PID, Group: one.group.res.Subject.ID})
 	}
 	return nil
 }
 
-// authorise has nothing to add: find refuses members whom the caller may not take out.
-func (r *leaveRequest) authorise() error { return nil }
+// Authorise has nothing to add: Find refuses members whom the caller may not take out.
+func (r *leaveRequest) Authorise() error { return nil }
 
-func (r *leaveRequest) plan(*transaction) error {
-	r.answer.Changed = true
+func (r *leaveRequest) Plan(*transaction) error {
+	r.Answer.Changed = true
 	return nil
 }
 
-func (r *leaveRequest) apply(tx *transaction) error {
+func (r *leaveRequest) Apply(tx *transaction) error {
 	for _, one := range r.list {
-		if err := tx.takeOut(r.by, one); err != nil {
+		if err := tx.takeOut(r.By, one); err != nil {
 			return kernelError(one.node.res.Subject, err)
 		}
 	}
 	return nil
 }
 
-func (r *leaveRequest) finish() {
-	if r.dryRun {
+func (r *leaveRequest) Finish() {
+	if r.DryRun {
 		return
 	}
-	r.lifted = true
+	r.HasLifted = true
 	r.d.endGone() // the group, with its last member
-	r.warn(r.d.unwrittenWarnings(r.d.file.Path(), true)...)
+	r.Warn(r.d.unwrittenWarnings(r.d.file.Path(), true)...)
 }
 
 // whoLeaves finds a member and its group, and refuses a member that the caller may not take out. The caller holds d.mu.
@@ -161,13 +149,13 @@ func (tx *transaction) takeOut(by auth.Actor, m leavingMember) error {
 		if err := d.kernel.Leave(m.node.id); err != nil {
 			return err
 		}
-		tx.onFailure(func() error { return d.kernel.Join(m.group.id, m.pid) })
+		tx.OnFailure(func() error { return d.kernel.Join(m.group.id, m.pid) })
 	}
 	next := before.alone()
 	if _, err := tx.alter(m.node, &next); err != nil {
 		return err
 	}
-	tx.then = append(tx.then, func() {
+	tx.Then(func() {
 		d.log.Info("taken out of a group", "subject", before.res.Subject.String(), "group", before.group, "by", by.UID)
 	})
 	return nil

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/netnice/netnice/internal/destination"
-	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/statefile"
 )
 
@@ -29,22 +28,6 @@ func (d *Daemon) listFile(key listKey) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %s", key.book, key.path)
 	return filepath.Join(d.opts.StateDir, listsFolder, fmt.Sprintf("%016x", h.Sum64()))
-}
-
-// readPrefixes reads the prefixes of a request.
-func readPrefixes(texts []string) ([]netip.Prefix, error) {
-	if len(texts) > enforce.MostDestinationPrefixes {
-		return nil, destination.Refused("%d prefixes: there may be %d in all", len(texts), enforce.MostDestinationPrefixes)
-	}
-	list := make([]netip.Prefix, 0, len(texts))
-	for i, text := range texts {
-		p, err := destination.ParsePrefix(text)
-		if err != nil {
-			return nil, destination.Refused("prefix %d: %v", i+1, err)
-		}
-		list = append(list, p)
-	}
-	return destination.Tidy(list), nil
 }
 
 // keepList stores a list for the next daemon. It notes a failure, and the daemon tries again. The caller holds d.mu.
@@ -139,13 +122,13 @@ func (tx *transaction) takeList(n *node, list []netip.Prefix) error {
 	}
 	d.lists[key] = list
 	d.touchShared()
-	tx.onFailure(func() error {
+	tx.OnFailure(func() error {
 		if d.lists[key] = was; !known {
 			delete(d.lists, key)
 		}
 		d.touchShared()
 		return nil
 	})
-	tx.writes = append(tx.writes, func() { d.keepList(key, list) })
+	tx.Write(func() { d.keepList(key, list) })
 	return nil
 }

@@ -148,7 +148,7 @@ func (tx *transaction) learnNames(names map[string]found) {
 	for name, f := range names {
 		was, known := d.names[name]
 		d.setName(name, f)
-		tx.onFailure(func() error {
+		tx.OnFailure(func() error {
 			if d.setName(name, was); !known {
 				delete(d.names, name)
 			}

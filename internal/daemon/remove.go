@@ -10,15 +10,16 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/request"
 )
 
 // Remove implements apiserver.Backend. Root unsets every owner's limits, a user only their own.
 func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
-	of := exchange{d: d, by: by, dryRun: dryRun}
+	of := exchange{request.Exchange{By: by, DryRun: dryRun}, d}
 	if s.Kind == api.KindTo {
-		return d.change(ctx, &liftDestinationRequest{exchange: of, subject: s})
+		return d.carry(ctx, &liftDestinationRequest{exchange: of, subject: s})
 	}
-	return d.change(ctx, &liftRequest{exchange: of, subject: s})
+	return d.carry(ctx, &liftRequest{exchange: of, subject: s})
 }
 
 // liftRequest lifts the limits on all traffic of a subject, or on a group.
@@ -30,8 +31,8 @@ type liftRequest struct {
 	missing error // there is no such subject; its name may still be that of a limit
 }
 
-func (r *liftRequest) resolve(ctx context.Context) error {
-	if err := nobodys(r.by, auth.Remove, r.subject, api.Wish{}); err != nil {
+func (r *liftRequest) Resolve(ctx context.Context) error {
+	if err := nobodys(r.By, auth.Remove, r.subject, api.Wish{}); err != nil {
 		return err
 	}
 	if r.res, r.missing = r.d.resolver.Resolve(ctx, r.subject); r.missing != nil && !identity.IsNotFound(r.missing) {
@@ -40,7 +41,7 @@ func (r *liftRequest) resolve(ctx context.Context) error {
 	return nil
 }
 
-func (r *liftRequest) find() error {
+func (r *liftRequest) Find() error {
 	n := r.d.find(r.res, r.subject, r.missing)
 	if n == nil && r.missing != nil {
 		return r.missing
@@ -58,18 +59,18 @@ func noLimit(s api.Subject) error {
 	return &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limit stands on %s", s), Hint: "netnice ls"}
 }
 
-func (r *liftRequest) authorise() error {
+func (r *liftRequest) Authorise() error {
 	n := r.node
-	if err := auth.Check(r.by, auth.Remove, target(n, n.res, r.subject, api.Wish{})); err != nil {
+	if err := auth.Check(r.By, auth.Remove, target(n, n.res, r.subject, api.Wish{})); err != nil {
 		return err
 	}
 	switch {
-	case r.by.Root(), !n.commanded():
+	case r.By.Root(), !n.commanded():
 		return nil
 	case !n.asks(enforce.OwnerUser):
 		return setByAdministrator(r.subject)
 	}
-	return r.d.others(r.by, n, r.subject)
+	return r.d.others(r.By, n, r.subject)
 }
 
 // setByAdministrator returns the error of a user who would lift what is not theirs.
@@ -77,41 +78,41 @@ func setByAdministrator(s api.Subject) error {
 	return auth.Denied(fmt.Sprintf("the limit on %s was set by the administrator", s), auth.Command(auth.Remove, s, api.Wish{}))
 }
 
-func (r *liftRequest) plan(*transaction) error {
+func (r *liftRequest) Plan(*transaction) error {
 	n, next := r.node, &r.next
-	switch r.answer.Changed = n.commanded(); {
-	case !r.answer.Changed: // every limit is from a rule
-	case r.by.Root():
+	switch r.Answer.Changed = n.commanded(); {
+	case !r.Answer.Changed: // every limit is from a rule
+	case r.By.Root():
 		next.requested, next.timed = limit.Owners{}, [enforce.Owners]desired.Timed{}
 		if n.asks(enforce.OwnerUser) {
-			r.warn(fmt.Sprintf("the limit that %s had set was lifted too", n.userName))
+			r.Warn(fmt.Sprintf("the limit that %s had set was lifted too", n.userName))
 		}
 	default:
 		next.requested[enforce.OwnerUser], next.timed[enforce.OwnerUser] = limit.Limit{}, desired.Timed{}
 		if n.asks(enforce.OwnerAdmin) {
-			r.warn("the limit that the administrator set stays")
+			r.Warn("the limit that the administrator set stays")
 		}
 	}
 	next.reserved = r.d.worth(next.holding().Reservation())
 	return nil
 }
 
-func (r *liftRequest) apply(tx *transaction) error {
+func (r *liftRequest) Apply(tx *transaction) error {
 	if err := r.edit.apply(tx); err != nil {
 		return kernelError(r.subject, err)
 	}
 	return nil
 }
 
-func (r *liftRequest) finish() {
-	if r.answer.Changed && !r.dryRun {
-		r.lifted = true
-		r.warn(r.d.unwrittenWarnings(r.d.file.Path(), true)...)
+func (r *liftRequest) Finish() {
+	if r.Answer.Changed && !r.DryRun {
+		r.HasLifted = true
+		r.Warn(r.d.unwrittenWarnings(r.d.file.Path(), true)...)
 		r.d.tellSet(r.before, r.next.ifAny(), r.whose())
-		r.d.log.Info("limit lifted", "subject", r.node.res.Subject.String(), "by", r.by.UID, "node", r.node.id)
+		r.d.log.Info("limit lifted", "subject", r.node.res.Subject.String(), "by", r.By.UID, "node", r.node.id)
 	}
 	for owner := range r.next.ruled.Owners {
-		r.warn(ruleWarnings(r.next.ruled, enforce.Owner(owner))...)
+		r.Warn(ruleWarnings(r.next.ruled, enforce.Owner(owner))...)
 	}
 	r.show(&r.next)
 }

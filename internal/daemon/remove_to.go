@@ -17,20 +17,20 @@ type liftDestinationRequest struct {
 	others  bool   // there is a limit that the caller knows of, and that stays
 }
 
-func (r *liftDestinationRequest) resolve(ctx context.Context) error {
-	p, err := r.d.partOf(ctx, r.by, auth.Remove, r.subject, api.Wish{})
+func (r *liftDestinationRequest) Resolve(ctx context.Context) error {
+	p, err := r.d.partOf(ctx, r.By, auth.Remove, r.subject, api.Wish{})
 	r.subject = p.subject
 	return err
 }
 
-func (r *liftDestinationRequest) find() error {
+func (r *liftDestinationRequest) Find() error {
 	for _, n := range r.d.nodes.WithSubject(r.subject) {
 		switch {
 		case n.to == nil:
-		case r.by.Root() || n.own() && n.userUID == r.by.UID:
+		case r.By.Root() || n.own() && n.userUID == r.By.UID:
 			r.list, r.before = append(r.list, n), append(r.before, *n)
 		default:
-			r.others = r.others || n.record().DestinationIsFor(r.by)
+			r.others = r.others || n.record().DestinationIsFor(r.By)
 		}
 	}
 	if len(r.list) == 0 && !r.others {
@@ -39,42 +39,42 @@ func (r *liftDestinationRequest) find() error {
 	return nil
 }
 
-func (r *liftDestinationRequest) authorise() error {
+func (r *liftDestinationRequest) Authorise() error {
 	if len(r.list) == 0 {
 		return setByAdministrator(r.subject)
 	}
 	return nil
 }
 
-func (r *liftDestinationRequest) plan(*transaction) error {
-	r.answer.Changed = true
+func (r *liftDestinationRequest) Plan(*transaction) error {
+	r.Answer.Changed = true
 	for _, n := range r.list {
-		if n.own() && r.by.Root() {
-			r.warn(fmt.Sprintf("the limit that %s had set was lifted", n.userName))
+		if n.own() && r.By.Root() {
+			r.Warn(fmt.Sprintf("the limit that %s had set was lifted", n.userName))
 		}
 	}
 	if r.others {
-		r.warn("the limit that the administrator set stays")
+		r.Warn("the limit that the administrator set stays")
 	}
 	return nil
 }
 
-func (r *liftDestinationRequest) apply(tx *transaction) error {
+func (r *liftDestinationRequest) Apply(tx *transaction) error {
 	if err := tx.liftDestinations(r.list...); err != nil {
 		return kernelError(r.subject, err)
 	}
 	return nil
 }
 
-func (r *liftDestinationRequest) finish() {
-	if r.dryRun {
+func (r *liftDestinationRequest) Finish() {
+	if r.DryRun {
 		return
 	}
-	r.lifted = true
+	r.HasLifted = true
 	r.d.wakeEach()
 	for i := range r.before {
 		r.d.tellSet(&r.before[i], nil, r.whose())
-		r.d.log.Info("limit lifted", "subject", r.subject.String(), "by", r.by.UID, "node", r.before[i].id)
+		r.d.log.Info("limit lifted", "subject", r.subject.String(), "by", r.By.UID, "node", r.before[i].id)
 	}
-	r.warn(r.d.unwrittenWarnings(r.d.file.Path(), true)...)
+	r.Warn(r.d.unwrittenWarnings(r.d.file.Path(), true)...)
 }

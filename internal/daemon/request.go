@@ -168,7 +168,7 @@ func (d *Daemon) request(ctx context.Context, r enforce.Request) (holds uint64, 
 			w.TotalBytesPerSec = &r.BytesPerSec
 		}
 		by := auth.Actor{UID: r.UID, GID: r.GID, PID: r.PID, Admin: r.Admin}
-		if _, err := d.change(ctx, d.setRequest(by, api.SetRequest{Subject: subject, Wish: w})); err != nil {
+		if _, err := d.carry(ctx, d.setRequest(by, api.SetRequest{Subject: subject, Wish: w})); err != nil {
 			return 0, err
 		}
 	}

@@ -301,31 +301,33 @@ func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner,
 		}
 	}
 	isNew := shared == nil
+	next := node{res: sharedSubject(r, outer, uid), since: time.Now(), ruled: desired.Rules{Shared: r.Key(), Outer: outer}}
 	if isNew {
 		if err := d.quota(auth.Actor{UID: uid}, true); err != nil {
 			return err
 		}
-		next := node{res: sharedSubject(r, outer, uid), since: time.Now()}
-		next.ruled = desired.Rules{Shared: r.Key(), Outer: outer}
 		next.ruled.Owners[owner] = wishOf(r)
 		if owner == enforce.OwnerUser {
 			next.setUser(uid)
 		}
-		var err error
-		if shared, err = d.commit(nil, &next); err != nil {
-			return err
+	}
+	err := d.update(func(tx *transaction) (err error) {
+		if isNew {
+			shared, err = tx.put(nil, &next)
 		}
+		if err == nil {
+			err = d.kernel.Join(shared.id, int(res.Key))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if isNew {
 		d.tellSet(nil, shared, byRule)
 	}
-	err := d.kernel.Join(shared.id, int(res.Key))
-	d.observe.Outdate()
-	if err != nil && isNew {
-		return errors.Join(err, d.drop(shared))
-	}
-	if err == nil {
-		d.log.Info("limit shared by a rule", "subject", res.Subject.String(), "rule", r.Name, "node", shared.id)
-	}
-	return err
+	d.log.Info("limit shared by a rule", "subject", res.Subject.String(), "rule", r.Name, "node", shared.id)
+	return nil
 }
 
 // outerGone moves the nodes of rules inside a removed tree to the tree around that, and returns them. The caller holds

@@ -165,15 +165,3 @@ func TestScopeBySystemd(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("run-netnice-%d.scope", proc.Process.Pid), (<-systemd.asked)[0])
 	require.Zero(t, fake.Calls("SetNode"))
 }
-
-// The umask of the service shuts out others; programs in a scope read its files all the same.
-func TestScopesAreReadable(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run-1")
-	defer unix.Umask(unix.Umask(0o077))
-	for range 2 { // it may exist already
-		require.NoError(t, makeCgroup(dir))
-		st, err := os.Stat(dir)
-		require.NoError(t, err)
-		require.Equal(t, os.FileMode(0o755), st.Mode().Perm())
-	}
-}

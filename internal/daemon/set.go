@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,13 +13,14 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/request"
 )
 
 // Set implements apiserver.Backend.
 func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
-	answer, err := d.change(ctx, d.setRequest(by, req))
+	answer, err := d.carry(ctx, d.setRequest(by, req))
 	if req.DryRun {
-		err = rehearsed(err)
+		err = request.Rehearsed(err)
 	}
 	if err == nil && !req.DryRun && answer.Node != nil {
 		d.readyFor(ctx, by, req.Subject, answer)
@@ -29,7 +29,7 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 }
 
 // setRequest returns the request in the form for its kind of subject.
-func (d *Daemon) setRequest(by auth.Actor, req api.SetRequest) request {
+func (d *Daemon) setRequest(by auth.Actor, req api.SetRequest) request.Steps[*transaction] {
 	of := d.newLimitRequest(by, req)
 	switch {
 	case req.Leave:
@@ -40,17 +40,6 @@ func (d *Daemon) setRequest(by auth.Actor, req api.SetRequest) request {
 		return newDestinationRequest(of, false)
 	}
 	return &subjectRequest{limitRequest: of}
-}
-
-// rehearsed makes the command that an error recommends a dry run, if that repeats a refused one with more rights.
-func rehearsed(err error) error {
-	var refused *api.Error
-	if !errors.As(err, &refused) || refused.Code != api.CodeDenied || !strings.HasPrefix(refused.Hint, "sudo netnice set") {
-		return err
-	}
-	again := *refused
-	again.Hint += " --dry-run"
-	return &again
 }
 
 // subjectRequest sets a limit on all traffic of a subject: a process, user, cgroup, unit, container, link or the host.
@@ -64,16 +53,16 @@ type subjectRequest struct {
 	made    *node // a scope that was made for this request
 }
 
-func (r *subjectRequest) resolve(ctx context.Context) (err error) {
-	if err := nobodys(r.by, auth.Set, r.req.Subject, r.req.Wish); err != nil {
+func (r *subjectRequest) Resolve(ctx context.Context) (err error) {
+	if err := nobodys(r.By, auth.Set, r.req.Subject, r.req.Wish); err != nil {
 		return err
 	}
 	r.d.learnLine(r.req.Wish)
 	if r.res, r.missing = r.d.resolver.Resolve(ctx, r.req.Subject); r.missing != nil && !identity.IsNotFound(r.missing) {
 		return r.missing
 	}
-	r.relay = r.d.relayOf(r.by, r.req, r.res)
-	if r.req.Scope && !r.dryRun {
+	r.relay = r.d.relayOf(r.By, r.req, r.res)
+	if r.req.Scope && !r.DryRun {
 		return r.makeScope(ctx)
 	}
 	return nil
@@ -84,16 +73,17 @@ func (r *subjectRequest) resolve(ctx context.Context) (err error) {
 func (r *subjectRequest) makeScope(ctx context.Context) error {
 	d := r.d
 	d.scopes.Lock()
-	r.atEnd = append(r.atEnd, d.scopes.Unlock)
-	if needed, err := r.rehearse(); err != nil || !needed {
+	r.AtEnd = append(r.AtEnd, d.scopes.Unlock)
+	// The process represents its scope for now.
+	if err := request.Rehearse(requestHost{d}, request.Steps[*transaction](r)); err != nil || r.IsAnswered || r.next.scope != nil || (limit.Limit{}).Merge(r.req.Wish).Empty() {
 		return err
 	}
-	res, sc, err := d.enterScope(ctx, r.by, r.res)
+	res, sc, err := d.scopes.Enter(ctx, r.By, r.res)
 	if err != nil {
 		return err
 	}
 	r.made = &node{res: res, scope: sc, since: time.Now()}
-	r.atEnd = append(r.atEnd, func() {
+	r.AtEnd = append(r.AtEnd, func() {
 		if r.made != nil {
 			d.leaveScope(r.made)
 		}
@@ -101,16 +91,7 @@ func (r *subjectRequest) makeScope(ctx context.Context) error {
 	return nil
 }
 
-// rehearse checks the request as if the process represented its scope, and reports whether a scope has to be made.
-func (r *subjectRequest) rehearse() (needsScope bool, err error) {
-	r.d.mu.Lock()
-	defer r.d.mu.Unlock()
-	tx := &transaction{d: r.d}
-	err = tx.rollBack(r.d.prepare(r, tx))
-	return !r.isAnswered && r.next.scope == nil && !(limit.Limit{}).Merge(r.req.Wish).Empty(), err
-}
-
-func (r *subjectRequest) find() error {
+func (r *subjectRequest) Find() error {
 	d := r.d
 	r.own = d.find(r.res, r.req.Subject, r.missing)
 	if r.own == nil && r.missing != nil {
@@ -122,7 +103,7 @@ func (r *subjectRequest) find() error {
 	n, fresh := r.own, node{res: r.res, since: time.Now()}
 	if r.req.Scope {
 		if r.res.Kind != enforce.KindTree {
-			return badRequest("netnice run --scope ... -- COMMAND", "scope: %s is not a running process", r.req.Subject)
+			return request.Bad("netnice run --scope ... -- COMMAND", "scope: %s is not a running process", r.req.Subject)
 		}
 		if have := d.scopeOf(r.res); have != nil {
 			n = have
@@ -134,37 +115,37 @@ func (r *subjectRequest) find() error {
 	return nil
 }
 
-func (r *subjectRequest) authorise() error {
+func (r *subjectRequest) Authorise() error {
 	d, w := r.d, r.req.Wish
-	if err := auth.Check(r.by, auth.Set, target(r.own, r.res, r.res.Subject, w)); err != nil {
+	if err := auth.Check(r.By, auth.Set, target(r.own, r.res, r.res.Subject, w)); err != nil {
 		return err
 	}
 	if err := d.checkPersist(r.req, r.res, r.own); err != nil {
 		return err
 	}
 	if r.req.Scope {
-		if err := auth.Check(r.by, auth.Scope, target(nil, r.res, r.req.Subject, w)); err != nil {
+		if err := auth.Check(r.By, auth.Scope, target(nil, r.res, r.req.Subject, w)); err != nil {
 			return err
 		}
 	}
 	if r.node != r.own && r.node != nil {
-		if err := auth.Check(r.by, auth.Set, target(r.node, r.node.res, r.req.Subject, w)); err != nil {
+		if err := auth.Check(r.By, auth.Set, target(r.node, r.node.res, r.req.Subject, w)); err != nil {
 			return err
 		}
 	}
-	return d.others(r.by, &r.next, r.req.Subject)
+	return d.others(r.By, &r.next, r.req.Subject)
 }
 
-func (r *subjectRequest) admit() error {
+func (r *subjectRequest) Admit() error {
 	if r.req.Scope && r.next.scope == nil { // the scope is a new node, also where the process has one
-		if err := r.d.quota(r.by, true); err != nil {
+		if err := r.d.quota(r.By, true); err != nil {
 			return err
 		}
 	}
-	return r.limitRequest.admit()
+	return r.limitRequest.Admit()
 }
 
-func (r *subjectRequest) apply(tx *transaction) error {
+func (r *subjectRequest) Apply(tx *transaction) error {
 	if r.node != nil && r.node.restarted(r.res) {
 		if err := tx.move(r.node, r.res); err != nil {
 			return kernelError(r.req.Subject, err)
@@ -180,17 +161,17 @@ func (r *subjectRequest) apply(tx *transaction) error {
 	return nil
 }
 
-func (r *subjectRequest) finish() {
-	if r.answer.Changed && !r.dryRun {
+func (r *subjectRequest) Finish() {
+	if r.Answer.Changed && !r.DryRun {
 		r.publish([]string{r.d.file.Path()}, r.logged()...)
 	}
 	if r.want.Empty() {
-		r.warn(ruleWarnings(r.next.ruled, r.by.Owner())...)
+		r.Warn(ruleWarnings(r.next.ruled, r.By.Owner())...)
 	}
-	if now := r.show(&r.next); r.answer.Changed && r.answer.Node != nil {
-		r.warn(promisedWarnings(now, r.had, r.want)...)
+	if now := r.show(&r.next); r.Answer.Changed && r.Answer.Node != nil {
+		r.Warn(promisedWarnings(now, r.had, r.want)...)
 	}
-	r.warn(relayWarnings(r.relay, r.answer.Node)...)
+	r.Warn(request.RelayWarnings(r.relay, r.Answer.Node)...)
 }
 
 // warnings lists the effects that the caller may not expect.
@@ -206,7 +187,7 @@ func (d *Daemon) warnings(by auth.Actor, req api.SetRequest, old, next *node, wa
 	list = append(list, d.guaranteeWarnings(req, next)...)
 	list = append(list, d.weightWarnings(req, next)...)
 	list = append(list, d.meterWarnings(req.Wish, want)...)
-	list = append(list, overruled(by.Owner(), req.Wish, next)...)
+	list = append(list, request.Overruled(by.Owner(), req.Wish, next.holding())...)
 	if next.res.Pending() {
 		list = append(list, fmt.Sprintf("%s does not run; the limit holds as soon as it does", next.res.Subject))
 	}
@@ -215,32 +196,6 @@ func (d *Daemon) warnings(by auth.Actor, req api.SetRequest, old, next *node, wa
 	}
 	if req.Subject.Kind == api.KindPID && next.res.Kind == enforce.KindHost {
 		list = append(list, "process 1 stands for the whole machine")
-	}
-	return list
-}
-
-// overruled warns of rates that have no effect, because another owner has set a lower one on the same subject.
-func overruled(owner enforce.Owner, asked api.Wish, n *node) (list []string) {
-	other, whose := enforce.OwnerAdmin, "the administrator's"
-	if owner == enforce.OwnerAdmin {
-		other, whose = enforce.OwnerUser, "the user's own"
-	}
-	holds := n.holding()[other]
-	for _, of := range []struct {
-		asked *uint64
-		lower uint64
-		what  string
-	}{{asked.UpBytesPerSec, holds.Up, "up"}, {asked.DownBytesPerSec, holds.Down, "down"}, {asked.TotalBytesPerSec, holds.Total, "total"}} {
-		if of.asked != nil && of.lower != 0 && *of.asked > of.lower {
-			list = append(list, fmt.Sprintf("%s limit of %s %s is lower, and holds", whose, rateText(of.lower), of.what))
-		}
-	}
-	if total := n.holding()[owner].Total; total != 0 && asked.TotalBytesPerSec == nil {
-		for _, rate := range []*uint64{asked.UpBytesPerSec, asked.DownBytesPerSec} {
-			if rate != nil && *rate > total {
-				return append(list, fmt.Sprintf("the limit of %s for both directions together is lower, and holds; --total 0 lifts it", rateText(total)))
-			}
-		}
 	}
 	return list
 }
@@ -277,18 +232,6 @@ func (d *Daemon) others(by auth.Actor, n *node, s api.Subject) error {
 		return nil
 	}
 	return auth.Check(by, auth.LiftOthers, auth.Target{Subject: s, Kind: n.res.Kind, UID: n.userUID})
-}
-
-// drain waits, without the lock, until the kernel side has released everything that was lifted.
-func (d *Daemon) drain(lifted bool) {
-	if lifted {
-		d.kernel.Drain()
-	}
-}
-
-// badRequest returns the error of a request that cannot be meant so, with a command that could.
-func badRequest(hint, format string, args ...any) error {
-	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
 func leaving() error {

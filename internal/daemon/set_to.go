@@ -12,7 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
-	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/request"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -82,17 +82,6 @@ func (d *Daemon) toward(s api.Subject, owner enforce.Owner, uid uint32) *node {
 	return nil
 }
 
-// checkToward refuses settings that a destination cannot have.
-func checkToward(req api.SetRequest) error {
-	switch {
-	case req.Scope:
-		return destination.Refused("a part of the traffic has no scope: name the cgroup, or leave --scope out")
-	case limit.WholeOnly(req.Wish):
-		return destination.Refused("guarantees, reservations, weights and marks have no meaning for a part of the traffic: give rates")
-	}
-	return nil
-}
-
 // destinationRequest sets one owner's limit for a destination.
 type destinationRequest struct {
 	limitRequest
@@ -107,15 +96,15 @@ func newDestinationRequest(of limitRequest, met bool) *destinationRequest {
 	return &destinationRequest{limitRequest: of, met: met}
 }
 
-func (r *destinationRequest) check() error {
-	if err := r.limitRequest.check(); err != nil {
+func (r *destinationRequest) Check() error {
+	if err := r.limitRequest.Check(); err != nil {
 		return err
 	}
-	return checkToward(r.req)
+	return request.CheckDestination(r.req)
 }
 
-func (r *destinationRequest) resolve(ctx context.Context) (err error) {
-	if r.part, err = r.d.partOf(ctx, r.by, auth.Set, r.req.Subject, r.req.Wish); err == nil {
+func (r *destinationRequest) Resolve(ctx context.Context) (err error) {
+	if r.part, err = r.d.partOf(ctx, r.By, auth.Set, r.req.Subject, r.req.Wish); err == nil {
 		err = r.part.missing
 	}
 	if err != nil {
@@ -125,7 +114,7 @@ func (r *destinationRequest) resolve(ctx context.Context) (err error) {
 	if len(r.req.Prefixes) > 0 && r.part.selector.List == "" {
 		return destination.Refused("prefixes come with a subject that has a file: to:file:PATH")
 	}
-	if r.list, err = readPrefixes(r.req.Prefixes); err != nil {
+	if r.list, err = request.Prefixes(r.req.Prefixes); err != nil {
 		return err
 	}
 	r.names, err = r.d.newNames(ctx, r.part)
@@ -133,22 +122,22 @@ func (r *destinationRequest) resolve(ctx context.Context) (err error) {
 	return err
 }
 
-func (r *destinationRequest) find() error {
+func (r *destinationRequest) Find() error {
 	if !r.d.bindDestinations() {
 		return &api.Error{
 			Code: api.CodeConflict, Message: "the files of rules are wrong, and what they said before about destinations stands until they are read",
 			Hint: "netnice rules check; netnice rules reload",
 		}
 	}
-	r.begin(r.d.toward(r.part.subject, r.by.Owner(), r.by.UID), r.d.newToward(r.by, r.part))
+	r.begin(r.d.toward(r.part.subject, r.By.Owner(), r.By.UID), r.d.newToward(r.By, r.part))
 	return nil
 }
 
-// authorise leaves the rights to partOf, which asks for them before it looks up names for the caller.
-func (r *destinationRequest) authorise() error { return r.d.checkPersist(r.req, r.part.under, nil) }
+// Authorise leaves the rights to partOf, which asks for them before it looks up names for the caller.
+func (r *destinationRequest) Authorise() error { return r.d.checkPersist(r.req, r.part.under, nil) }
 
-func (r *destinationRequest) plan(tx *transaction) error {
-	if err := r.limitRequest.plan(tx); err != nil || r.isAnswered {
+func (r *destinationRequest) Plan(tx *transaction) error {
+	if err := r.limitRequest.Plan(tx); err != nil || r.IsAnswered {
 		return err
 	}
 	to := *r.next.to
@@ -159,19 +148,19 @@ func (r *destinationRequest) plan(tx *transaction) error {
 		to.met = r.met
 	}
 	if len(r.list) > 0 {
-		r.answer.Changed = true
+		r.Answer.Changed = true
 	}
 	return tx.takeList(&r.next, r.list)
 }
 
-func (r *destinationRequest) admit() error {
-	if err := r.limitRequest.admit(); err != nil || r.node != nil && len(r.list) == 0 {
+func (r *destinationRequest) Admit() error {
+	if err := r.limitRequest.Admit(); err != nil || r.node != nil && len(r.list) == 0 {
 		return err
 	}
 	return r.d.roomToward(&r.next, r.part)
 }
 
-func (r *destinationRequest) apply(tx *transaction) (err error) {
+func (r *destinationRequest) Apply(tx *transaction) (err error) {
 	if !r.next.empty() {
 		r.next.to.met = r.next.to.met && r.met
 	}
@@ -195,11 +184,11 @@ func (r *destinationRequest) apply(tx *transaction) (err error) {
 	return nil
 }
 
-func (r *destinationRequest) finish() {
-	if r.answer.Changed && !r.dryRun {
+func (r *destinationRequest) Finish() {
+	if r.Answer.Changed && !r.DryRun {
 		files := []string{r.d.file.Path()}
 		if len(r.list) > 0 {
-			r.answer.LoadedPrefixes, r.answer.LoadNS = len(r.list), uint64(time.Since(r.began))
+			r.Answer.LoadedPrefixes, r.Answer.LoadNS = len(r.list), uint64(time.Since(r.began))
 			files = append(files, r.d.listFile(r.next.listKey()))
 		}
 		r.d.wakeEach()

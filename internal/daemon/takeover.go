@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/scope"
 )
 
 // takeOver reconciles the state file with the limits in force when the daemon starts. Limits that are in both are kept.
@@ -214,7 +215,7 @@ func (d *Daemon) strangerCgroup(id uint64) (identity.Resolved, *desired.Scope) {
 	}
 	res.Subject.ID, res.Name, res.Dir = strings.TrimPrefix(dir, root), filepath.Base(dir), dir
 	if filepath.Dir(dir) == filepath.Join(root, d.opts.ScopeFolder) {
-		if pid, err := strconv.Atoi(strings.TrimPrefix(res.Name, runPrefix)); err == nil {
+		if pid, err := strconv.Atoi(strings.TrimPrefix(res.Name, scope.RunPrefix)); err == nil {
 			return res, &desired.Scope{PID: pid, Made: true, Origin: "/"}
 		}
 	}

@@ -1,52 +1,17 @@
 package daemon
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/desired"
-	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
-	"github.com/netnice/netnice/internal/shell"
 )
 
 // A limit for a time comes before the same owner's other limits, which hold again when it ends. The kernel changes the
 // ceilings at that moment by itself (enforce.Lapse); the tick then takes the limit out of the node.
-
-// minForNS is the shortest time of a limit.
-const minForNS = uint64(time.Second)
-
-// checkFor refuses a limit for a time that cannot end by itself.
-func checkFor(req api.SetRequest) error {
-	hint := "netnice set " + shell.Word(req.Subject.String()) + " --up 1MB/s --for 10m"
-	bad := func(format string, args ...any) error {
-		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
-	}
-	switch {
-	case req.ForNS == 0:
-		return nil
-	case req.ForNS < minForNS || req.ForNS > limit.MaxForNS:
-		return bad("for %v: want %v to 10 years", time.Duration(min(req.ForNS, 1<<62)), time.Duration(minForNS))
-	case req.Subject.Kind == api.KindTo && isEach(req.Subject.ID):
-		hint = strings.TrimSuffix(hint, " --for 10m")
-		return bad("a limit of each address is not for a time")
-	case len(req.Members) > 0 || req.Scope:
-		return bad("members and scopes stay: set the limit for a time when they are there")
-	case !limit.RatesOnly(req.Wish):
-		return bad("a limit for a time has rates only (--up, --down, --total), and lifts none")
-	}
-	return nil
-}
-
-// isEach reports whether the id of a destination means each address by itself.
-func isEach(id string) bool {
-	s, _, err := destination.Parse(id)
-	return err == nil && s.Each
-}
 
 // place returns the limit of an owner that a request changes: the one for a time, or the other one.
 func (n *node) place(owner enforce.Owner, req api.SetRequest) *limit.Limit {

@@ -11,17 +11,16 @@ import (
 	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/request"
 )
 
 // transaction is a change of several nodes, all or none: in the table and in the kernel, then in the file. It is rolled
 // back at the first failure, and after a dry run. The caller holds d.mu from its beginning to its end.
 type transaction struct {
+	request.Transaction
 	d       *Daemon
-	undo    []func() error // in the order of the steps
-	changed []*node        // nodes that the state file has to say something else of
-	lasting bool           // one of the changes outlives this boot
-	writes  []func()       // other files, which the state file relies on
-	then    []func()       // steps that cannot fail, once all is in force and written
+	changed []*node // nodes that the state file has to say something else of
+	lasting bool    // one of the changes outlives this boot
 	// assigned says that the kernel was told which nodes hold for which destination.
 	assigned bool
 }
@@ -30,60 +29,50 @@ type transaction struct {
 func (d *Daemon) update(steps func(*transaction) error) error {
 	tx := &transaction{d: d}
 	if err := steps(tx); err != nil {
-		return tx.rollBack(err)
+		return tx.RollBack(err)
 	}
-	tx.commit()
+	tx.Commit()
 	return nil
 }
 
-// commit writes the changes down.
-func (tx *transaction) commit() {
+// Commit implements request.Undoable.
+func (tx *transaction) Commit() {
 	defer tx.d.observe.Outdate()
-	for _, write := range tx.writes {
-		write()
-	}
-	changes := make([]desired.Change, 0, len(tx.changed))
-	for _, n := range tx.changed {
-		if tx.d.nodes.Get(n.id) == n {
-			changes = append(changes, n.change())
-		} else {
-			changes = append(changes, desired.Change{Gone: n.id})
+	tx.Finish(func() {
+		changes := make([]desired.Change, 0, len(tx.changed))
+		for _, n := range tx.changed {
+			if tx.d.nodes.Get(n.id) == n {
+				changes = append(changes, n.change())
+			} else {
+				changes = append(changes, desired.Change{Gone: n.id})
+			}
 		}
-	}
-	tx.d.writeChange(tx.lasting, changes...)
-	for _, then := range tx.then {
-		then()
-	}
+		tx.d.writeChange(tx.lasting, changes...)
+	})
 }
 
-// rollBack undoes all steps, the last first. It returns the cause, with the steps that could not be undone in the
-// kernel: the next tick sets their nodes again.
-func (tx *transaction) rollBack(cause error) error {
-	if len(tx.undo) == 0 {
+// RollBack implements request.Undoable. It returns the cause as it is, and logs what the kernel did not take back: the
+// next tick sets such nodes again.
+func (tx *transaction) RollBack(cause error) error {
+	if tx.IsEmpty() {
 		return cause
 	}
 	defer tx.d.observe.Outdate()
-	errs := []error{cause}
-	for _, undo := range slices.Backward(tx.undo) {
-		errs = append(errs, undo())
-	}
+	err := tx.Undo()
 	if tx.assigned {
-		tx.d.outdateDestinations()
-		errs = append(errs, tx.d.bringDestinations())
+		err = errors.Join(err, tx.assignDestinations())
 	}
-	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) > 1 {
-		return errors.Join(errs...)
+	if err != nil {
+		tx.d.complain(fmt.Errorf("not all of a refused change was undone: %w", err))
 	}
 	return cause
 }
-
-func (tx *transaction) onFailure(undo func() error) { tx.undo = append(tx.undo, undo) }
 
 // changing notes a node before it is changed in place, for what neither the kernel nor the table's keys depend on.
 func (tx *transaction) changing(n *node) {
 	before := *n
 	tx.d.touch(n)
-	tx.onFailure(func() error {
+	tx.OnFailure(func() error {
 		*n = before
 		tx.d.touch(n)
 		return nil
@@ -111,11 +100,11 @@ func (tx *transaction) put(old, next *node) (*node, error) {
 			return nil, err
 		}
 		d.keepNode(&n)
-		tx.onFailure(func() error {
+		tx.OnFailure(func() error {
 			d.forgetNode(n.id)
 			return d.unapply(&n)
 		})
-		tx.then = append(tx.then, func() {
+		tx.Then(func() {
 			d.hadNodes.Store(true)
 			d.startWatch(&n)
 			if pid, _ := n.rootProcess(); pid != 0 {
@@ -129,7 +118,7 @@ func (tx *transaction) put(old, next *node) (*node, error) {
 	before, inForce := *old, false
 	*old = *next
 	d.nodes.Put(old)
-	tx.onFailure(func() error {
+	tx.OnFailure(func() error {
 		applied := old.applied
 		*old = before
 		d.nodes.Put(old)
@@ -178,7 +167,7 @@ func (tx *transaction) lift(n *node) error {
 	}
 	d.forgetNode(n.id)
 	moved := d.outerGone(n)
-	tx.onFailure(func() error {
+	tx.OnFailure(func() error {
 		for _, inside := range moved {
 			inside.ruled.Outer = n.id
 		}
@@ -186,13 +175,13 @@ func (tx *transaction) lift(n *node) error {
 		return d.reapply(n, before.applied)
 	})
 	tx.written(n)
-	tx.then = append(tx.then, func() {
+	tx.Then(func() {
 		n.watch.Stop()
 		d.leaveScope(n)
 	})
 	tx.followedBy(&before, &node{res: n.res})
 	if n.destined() {
-		tx.then = append(tx.then, d.followDestinations)
+		tx.Then(d.followDestinations)
 	}
 	return nil
 }
@@ -201,11 +190,11 @@ func (tx *transaction) lift(n *node) error {
 // made by a grant.
 func (tx *transaction) followedBy(before, now *node) {
 	if now.res.Kind == enforce.KindLink {
-		tx.then = append(tx.then, tx.d.followReservations)
+		tx.Then(tx.d.followReservations)
 	}
 	had, has := before.requested[enforce.OwnerAdmin].Grant, now.requested[enforce.OwnerAdmin].Grant
 	if had != has {
-		tx.then = append(tx.then, func() { tx.d.followGrant(uint32(now.res.Key), cmp.Or(had.Link, has.Link)) })
+		tx.Then(func() { tx.d.followGrant(uint32(now.res.Key), cmp.Or(had.Link, has.Link)) })
 	}
 }
 
@@ -231,7 +220,7 @@ func (tx *transaction) move(n *node, res identity.Resolved) error {
 	}
 	n.res = res
 	d.nodes.Put(n)
-	tx.onFailure(func() error {
+	tx.OnFailure(func() error {
 		err := d.unapply(n)
 		n.res = before.res
 		d.nodes.Put(n)
@@ -304,6 +293,6 @@ func (tx *transaction) liftDestinations(list ...*node) error {
 			return err
 		}
 	}
-	tx.then = append(tx.then, tx.d.dropLists)
+	tx.Then(tx.d.dropLists)
 	return nil
 }

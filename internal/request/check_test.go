@@ -1,4 +1,4 @@
-package daemon
+package request
 
 import (
 	"testing"
@@ -6,12 +6,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
 )
+
+func ptr[T any](v T) *T { return &v }
+
+// requireBad checks that a request cannot be meant so, and returns the rest of the answer.
+func requireBad(t *testing.T, err error) *api.Error {
+	t.Helper()
+	var e *api.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, api.CodeBadRequest, e.Code, "%v", err)
+	return e
+}
 
 // The error for an impossible request names a command that does nearly the same.
 func TestRemediesOfBadRequests(t *testing.T) {
 	bob := api.Subject{Kind: api.KindUser, ID: "bob"}
-	wanted := func(s api.Subject, w api.Wish) error { return checkWish(root, api.SetRequest{Subject: s, Wish: w}) }
+	wanted := func(s api.Subject, w api.Wish) error {
+		return CheckLimit(auth.Actor{}, api.SetRequest{Subject: s, Wish: w})
+	}
 	reserve := func(r api.Reservation) api.Wish { return api.Wish{Reserve: &r} }
 	for want, err := range map[string]error{
 		"netnice set user:bob --burst 10ms":                              wanted(bob, api.Wish{BurstNS: ptr(uint64(1e12))}),
@@ -23,14 +37,14 @@ func TestRemediesOfBadRequests(t *testing.T) {
 		"netnice reserve pid:7 --link eth1 --period 10ms --slice 2ms --for 1h": wanted(api.Subject{Kind: api.KindPID, ID: "7"},
 			reserve(api.Reservation{Link: "eth1", PeriodNS: 10e6, SliceNS: 1e6, ForNS: 1 << 62})),
 	} {
-		require.Equal(t, want, requireFault(t, api.CodeBadRequest, err).Hint)
+		require.Equal(t, want, requireBad(t, err).Hint)
 	}
 }
 
 // The hint for a group's first command is the whole command, with the processes that were named.
 func TestRemedyOfAGroupWithoutARate(t *testing.T) {
 	request := api.SetRequest{Subject: api.Subject{Kind: api.KindGroup, ID: "fair-7"}, Members: []api.Member{{PID: 7}, {PID: 8, Weight: 300}}}
-	require.Equal(t, "netnice fair --total 10MB/s 7 8=300", fairCommand(request))
+	require.Equal(t, "netnice fair --total 10MB/s 7 8=300", FairCommand(request))
 	request.Subject.ID = "backups"
-	require.Equal(t, "netnice fair --group backups --total 10MB/s 7 8=300", fairCommand(request))
+	require.Equal(t, "netnice fair --group backups --total 10MB/s 7 8=300", FairCommand(request))
 }
