@@ -327,3 +327,26 @@ func TestRefusedRateOfAPath(t *testing.T) {
 	k.Fail("SetNode", errRefused)
 	h.failsWhole(func() error { return adaptationHost{h.Daemon}.SetRate(node.ID, node.Subject, 2e6, true) })
 }
+
+// A limit follows its unit to the next cgroup with a request, unless the request is refused.
+func TestMovedWithARequest(t *testing.T) {
+	fake := new(enforcetest.Kernel)
+	opts := testOptions(t, fake)
+	opts.Tick = time.Hour
+	h := start(t, fake, opts)
+	dir := filepath.Join(opts.Identity.CgroupRoot, "system.slice", "web.service")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	h.mustSet(root, "host", up(1e6))
+	node := h.mustSet(root, "unit:web", up(1e5))
+	require.NoError(t, os.Rename(dir, dir+".former")) // its inode stays in use
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	h.failsWhole(func() error {
+		_, err := h.set(root, "unit:web", api.Wish{MinBytesPerSec: ptr[uint64](2e6)})
+		return err
+	})
+	answer, err := h.set(root, "unit:web", up(1e5))
+	require.NoError(t, err)
+	require.False(t, answer.Changed)
+	spec, _ := fake.Spec(node.ID)
+	require.Equal(t, must(identity.CgroupID(dir)), spec.Subject)
+}

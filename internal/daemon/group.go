@@ -134,12 +134,12 @@ func (r *groupRequest) Admit() error {
 func (r *groupRequest) Apply(tx *transaction) error {
 	if r.hasLimit {
 		if err := r.edit.apply(tx); err != nil {
-			return kernelError(r.req.Subject, err)
+			return request.KernelError(r.req.Subject, err)
 		}
 	}
 	for _, m := range r.members {
 		if err := tx.takeIn(r.By, r.node, m); err != nil {
-			return kernelError(m.res.Subject, err)
+			return request.KernelError(m.res.Subject, err)
 		}
 	}
 	return nil

@@ -25,27 +25,19 @@ type leavingMember struct {
 type leaveRequest struct {
 	exchange
 	req   api.SetRequest
-	found []foundProcess // by the members of the request
+	found []resolution // by the members of the request
 	list  []leavingMember
 }
 
-// foundProcess is a process that a request names, or why there is none.
-type foundProcess struct {
-	res identity.Resolved
-	err error
-}
-
-func (r *leaveRequest) Check() error {
-	return request.CheckLeave(r.req)
-}
+func (r *leaveRequest) Check() error { return request.CheckLeave(r.req) }
 
 func (r *leaveRequest) Resolve(ctx context.Context) error {
 	for _, m := range r.req.Members {
-		var p foundProcess
-		if p.res, p.err = r.d.resolver.Resolve(ctx, identity.PIDSubject(m.PID)); p.err != nil && !identity.IsNotFound(p.err) {
-			return p.err
+		var of resolution
+		if err := of.resolve(ctx, r.d, identity.PIDSubject(m.PID)); err != nil {
+			return err
 		}
-		r.found = append(r.found, p)
+		r.found = append(r.found, of)
 	}
 	return nil
 }
@@ -60,7 +52,7 @@ func (r *leaveRequest) Find() error {
 		parents[s.ID] = s.Parent
 	}
 	for i, m := range r.req.Members {
-		one, err := r.d.whoLeaves(r.By, m.PID, r.d.find(r.found[i].res, identity.PIDSubject(m.PID), r.found[i].err), r.req.Subject.ID, parents)
+		one, err := r.d.whoLeaves(r.By, m.PID, r.found[i].find(r.d, identity.PIDSubject(m.PID)), r.req.Subject.ID, parents)
 		if err != nil {
 			return err
 		}
@@ -84,7 +76,7 @@ func (r *leaveRequest) Plan(*transaction) error {
 func (r *leaveRequest) Apply(tx *transaction) error {
 	for _, one := range r.list {
 		if err := tx.takeOut(r.By, one); err != nil {
-			return kernelError(one.node.res.Subject, err)
+			return request.KernelError(one.node.res.Subject, err)
 		}
 	}
 	return nil

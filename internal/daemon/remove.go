@@ -8,7 +8,6 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
-	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/request"
 )
@@ -26,25 +25,21 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 type liftRequest struct {
 	exchange
 	edit
+	resolution
 	subject api.Subject
-	res     identity.Resolved
-	missing error // there is no such subject; its name may still be that of a limit
 }
 
 func (r *liftRequest) Resolve(ctx context.Context) error {
 	if err := nobodys(r.By, auth.Remove, r.subject, api.Wish{}); err != nil {
 		return err
 	}
-	if r.res, r.missing = r.d.resolver.Resolve(ctx, r.subject); r.missing != nil && !identity.IsNotFound(r.missing) {
-		return r.missing
-	}
-	return nil
+	return r.resolve(ctx, r.d, r.subject)
 }
 
 func (r *liftRequest) Find() error {
-	n := r.d.find(r.res, r.subject, r.missing)
-	if n == nil && r.missing != nil {
-		return r.missing
+	n, err := r.existing(r.d, r.subject)
+	if err != nil {
+		return err
 	}
 	if n == nil || !n.commanded() && n.ruled.Empty() {
 		if n = r.d.scopeOf(r.res); n == nil {
@@ -98,10 +93,7 @@ func (r *liftRequest) Plan(*transaction) error {
 }
 
 func (r *liftRequest) Apply(tx *transaction) error {
-	if err := r.edit.apply(tx); err != nil {
-		return kernelError(r.subject, err)
-	}
-	return nil
+	return request.KernelError(r.subject, r.edit.apply(tx))
 }
 
 func (r *liftRequest) Finish() {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/request"
 )
 
 // liftDestinationRequest lifts the limits on a destination: for a user their own, for root everybody's.
@@ -60,10 +61,7 @@ func (r *liftDestinationRequest) Plan(*transaction) error {
 }
 
 func (r *liftDestinationRequest) Apply(tx *transaction) error {
-	if err := tx.liftDestinations(r.list...); err != nil {
-		return kernelError(r.subject, err)
-	}
-	return nil
+	return request.KernelError(r.subject, tx.liftDestinations(r.list...))
 }
 
 func (r *liftDestinationRequest) Finish() {

@@ -2,11 +2,8 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
@@ -46,11 +43,10 @@ func (d *Daemon) setRequest(by auth.Actor, req api.SetRequest) request.Steps[*tr
 // The limit of a process may be one on a scope, a cgroup that was made for the process.
 type subjectRequest struct {
 	limitRequest
-	res     identity.Resolved
-	missing error // there is no such subject; its name may still be that of a limit
-	own     *node // the node of the subject itself
-	relay   *identity.Relay
-	made    *node // a scope that was made for this request
+	resolution
+	own   *node // the node of the subject itself
+	relay *identity.Relay
+	made  *node // a scope that was made for this request
 }
 
 func (r *subjectRequest) Resolve(ctx context.Context) (err error) {
@@ -58,8 +54,8 @@ func (r *subjectRequest) Resolve(ctx context.Context) (err error) {
 		return err
 	}
 	r.d.learnLine(r.req.Wish)
-	if r.res, r.missing = r.d.resolver.Resolve(ctx, r.req.Subject); r.missing != nil && !identity.IsNotFound(r.missing) {
-		return r.missing
+	if err := r.resolve(ctx, r.d, r.req.Subject); err != nil {
+		return err
 	}
 	r.relay = r.d.relayOf(r.By, r.req, r.res)
 	if r.req.Scope && !r.DryRun {
@@ -91,14 +87,10 @@ func (r *subjectRequest) makeScope(ctx context.Context) error {
 	return nil
 }
 
-func (r *subjectRequest) Find() error {
+func (r *subjectRequest) Find() (err error) {
 	d := r.d
-	r.own = d.find(r.res, r.req.Subject, r.missing)
-	if r.own == nil && r.missing != nil {
-		return r.missing
-	}
-	if r.missing != nil {
-		r.res = r.own.res
+	if r.own, err = r.existing(d, r.req.Subject); err != nil {
+		return err
 	}
 	n, fresh := r.own, node{res: r.res, since: time.Now()}
 	if r.req.Scope {
@@ -112,6 +104,9 @@ func (r *subjectRequest) Find() error {
 		}
 	}
 	r.begin(n, fresh)
+	if r.IsMoved = n != nil && n.restarted(r.res); r.IsMoved {
+		r.next.res = r.res
+	}
 	return nil
 }
 
@@ -146,14 +141,15 @@ func (r *subjectRequest) Admit() error {
 }
 
 func (r *subjectRequest) Apply(tx *transaction) error {
-	if r.node != nil && r.node.restarted(r.res) {
+	if r.IsMoved {
 		if err := tx.move(r.node, r.res); err != nil {
-			return kernelError(r.req.Subject, err)
+			return request.KernelError(r.req.Subject, err)
 		}
-		r.next.res = r.res
 	}
-	if err := r.edit.apply(tx); err != nil {
-		return kernelError(r.req.Subject, err)
+	if r.Answer.Changed {
+		if err := r.edit.apply(tx); err != nil {
+			return request.KernelError(r.req.Subject, err)
+		}
 	}
 	if !r.next.empty() {
 		r.made = nil // it stays
@@ -238,26 +234,40 @@ func leaving() error {
 	return &api.Error{Code: api.CodeConflict, Message: "the daemon is about to leave", Hint: "run the command again"}
 }
 
-// kernelError tells a process that ended meanwhile from a fault.
-func kernelError(s api.Subject, err error) error {
-	switch {
-	case errors.Is(err, enforce.ErrNotSupported):
-		return &api.Error{Code: api.CodeNotSupported, Message: err.Error(), Hint: "netnice doctor", Cause: err}
-	case errors.Is(err, enforce.ErrTooDeep):
-		return &api.Error{Code: api.CodeConflict, Message: err.Error(), Hint: "lift one of those around it or in it: netnice ls, or limit the user: netnice set --user ...", Cause: err}
-	case errors.Is(err, unix.ESRCH):
-		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s has ended", s), Hint: "ps -e", Cause: err}
-	}
-	return err
+// resolution is what a subject means now. It may be missing, as when its process has ended but children live on. Then the
+// name by which the limit was set still works.
+type resolution struct {
+	res     identity.Resolved
+	missing error
 }
 
-// find returns the node of a subject. The subject itself may be gone, as when its process has ended but children live
-// on. Then the name by which the limit was set still works.
-func (d *Daemon) find(res identity.Resolved, s api.Subject, resErr error) *node {
-	if resErr != nil {
+// resolve fails for any other reason.
+func (of *resolution) resolve(ctx context.Context, d *Daemon, s api.Subject) error {
+	if of.res, of.missing = d.resolver.Resolve(ctx, s); of.missing != nil && !identity.IsNotFound(of.missing) {
+		return of.missing
+	}
+	return nil
+}
+
+// find returns the node of the subject, nil if it has none. The caller holds d.mu.
+func (of *resolution) find(d *Daemon, s api.Subject) *node {
+	if of.missing != nil {
 		return d.nodes.FindName(d.resolver.Canonical(s))
 	}
-	return d.nodes.Find(res)
+	return d.nodes.Find(of.res)
+}
+
+// existing is find for subjects that may have no node, unless they are missing.
+func (of *resolution) existing(d *Daemon, s api.Subject) (*node, error) {
+	n := of.find(d, s)
+	switch {
+	case of.missing == nil:
+	case n == nil:
+		return nil, of.missing
+	default:
+		of.res = n.res
+	}
+	return n, nil
 }
 
 // scopeOf returns the node of the scope that was made for a process.

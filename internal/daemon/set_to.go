@@ -176,7 +176,7 @@ func (r *destinationRequest) Apply(tx *transaction) (err error) {
 		}
 	}
 	if err != nil {
-		return kernelError(r.subject, err)
+		return request.KernelError(r.subject, err)
 	}
 	if !r.next.empty() {
 		r.done(n)

@@ -2,7 +2,6 @@ package request
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -15,11 +14,6 @@ import (
 	"github.com/netnice/netnice/internal/shell"
 	"github.com/netnice/netnice/internal/units"
 )
-
-// Bad returns the error of a request that cannot be meant so, with a command that could.
-func Bad(hint, format string, args ...any) error {
-	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
-}
 
 // CheckLimit refuses limits that no subject can have. An empty request is refused too.
 func CheckLimit(by auth.Actor, req api.SetRequest) error {

@@ -57,6 +57,7 @@ type Exchange struct {
 	DryRun     bool
 	Answer     api.SetResponse
 	IsAnswered bool     // nothing is to be done
+	IsMoved    bool     // Apply has something to do although the limit stays the same
 	HasLifted  bool     // the kernel side has something to release
 	AtEnd      []func() // called without the lock, the last first
 }
@@ -76,9 +77,6 @@ func (e *Exchange) Warn(texts ...string) { e.Answer.Warnings = append(e.Answer.W
 // Carry carries out a request, or none of it. A dry run is the same without Apply.
 func Carry[T Undoable](ctx context.Context, h Host[T], r Steps[T]) (api.SetResponse, error) {
 	none, e := api.SetResponse{}, r.Common()
-	if err := r.Check(); err != nil {
-		return none, err
-	}
 	defer func() {
 		for _, end := range slices.Backward(e.AtEnd) {
 			end()
@@ -87,6 +85,9 @@ func Carry[T Undoable](ctx context.Context, h Host[T], r Steps[T]) (api.SetRespo
 			h.Drain()
 		}
 	}()
+	if err := r.Check(); err != nil {
+		return none, err
+	}
 	if err := r.Resolve(ctx); err != nil {
 		return none, err
 	}
@@ -102,7 +103,7 @@ func Carry[T Undoable](ctx context.Context, h Host[T], r Steps[T]) (api.SetRespo
 	if e.IsAnswered {
 		return e.Answer, tx.RollBack(nil)
 	}
-	if e.DryRun || !e.Answer.Changed {
+	if e.DryRun || !e.Answer.Changed && !e.IsMoved {
 		r.Finish()
 		return e.Answer, tx.RollBack(nil)
 	}

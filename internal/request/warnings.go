@@ -1,10 +1,8 @@
 package request
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
@@ -12,17 +10,6 @@ import (
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/units"
 )
-
-// Rehearsed makes the command that an error recommends a dry run, if that repeats a refused one with more rights.
-func Rehearsed(err error) error {
-	var refused *api.Error
-	if !errors.As(err, &refused) || refused.Code != api.CodeDenied || !strings.HasPrefix(refused.Hint, "sudo netnice set") {
-		return err
-	}
-	again := *refused
-	again.Hint += " --dry-run"
-	return &again
-}
 
 // Overruled warns of rates that have no effect, because another owner has set a lower one on the same subject.
 func Overruled(owner enforce.Owner, asked api.Wish, holding limit.Owners) (list []string) {
