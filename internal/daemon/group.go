@@ -155,7 +155,7 @@ func (r *groupRequest) Finish() {
 		r.Warn(r.d.unwrittenWarnings(state[0], false)...)
 	}
 	if now := r.show(&r.next); r.hasLimit && len(r.members) == 0 && r.Answer.Node != nil {
-		r.Warn(promisedWarnings(now, r.had, r.want)...)
+		r.Warn(request.PromisedWarnings(now, r.had, r.want)...)
 	}
 }
 

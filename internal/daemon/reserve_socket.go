@@ -25,6 +25,26 @@ func (d *Daemon) reserveSocket(r enforce.Request) (a enforce.Answer, err error) 
 	if !found || link == nil || link.sendingLimit() == 0 {
 		return a, unix.ENODEV
 	}
+	want, err := wantedOf(r, s, link)
+	if err != nil {
+		return a, err
+	}
+	left := d.leftFor(r, s, link)
+	if !r.Ask {
+		if err = d.admitSocket(r, s, want, left); err == nil {
+			err = d.kernel.Reserve(want)
+		}
+		if err == nil {
+			d.log.Info("reserved by a socket", "pid", r.PID, "by", r.UID, "link", link.res.Subject.ID, "bytes_per_sec", want.BytesPerSec)
+		} else {
+			want = s // the reservation in force
+		}
+	}
+	return enforce.Answer{BytesPerSec: want.BytesPerSec, SocketSlice: want.SocketSlice, LeftBytesPerSec: left - min(left, want.BytesPerSec)}, err
+}
+
+// wantedOf returns the reservation that a program requests for its socket, or has if it only asks.
+func wantedOf(r enforce.Request, s enforce.SocketReservation, link *node) (enforce.SocketReservation, error) {
 	want := s
 	if !r.Ask {
 		want.SocketSlice = *r.Reserve
@@ -34,26 +54,23 @@ func (d *Daemon) reserveSocket(r enforce.Request) (a enforce.Answer, err error) 
 	case want.SliceNS == 0:
 		want.SocketSlice = enforce.SocketSlice{}
 	case want.PeriodNS < limit.MinPeriodNS || want.PeriodNS > limit.MaxPeriodNS || want.SliceNS > want.PeriodNS:
-		return a, unix.EINVAL
+		return want, unix.EINVAL
 	default:
 		want.BytesPerSec = link.slice(want.SliceNS, want.PeriodNS)
 	}
-	left := d.leftFor(r, s, link)
+	return want, nil
+}
+
+// admitSocket refuses a reservation of a program whose user was granted none, and one beyond what is left. The caller
+// holds d.mu.
+func (d *Daemon) admitSocket(r enforce.Request, s, want enforce.SocketReservation, left uint64) error {
 	switch {
-	case r.Ask:
-	case want.SliceNS != 0 && !r.Admin && (d.grantedTo(s.UID, link) == 0 || d.countsAs(r.UID) != s.UID):
-		err = unix.EPERM
+	case want.SliceNS != 0 && !r.Admin && (d.grantedTo(s.UID, d.nodes.Get(want.Link)) == 0 || d.countsAs(r.UID) != s.UID):
+		return unix.EPERM
 	case want.BytesPerSec > left:
-		err = unix.EBUSY
-	default:
-		if err = d.kernel.Reserve(want); err == nil {
-			d.log.Info("reserved by a socket", "pid", r.PID, "by", r.UID, "link", link.res.Subject.ID, "bytes_per_sec", want.BytesPerSec)
-		}
+		return unix.EBUSY
 	}
-	if err != nil {
-		want = s // the reservation in force
-	}
-	return enforce.Answer{BytesPerSec: want.BytesPerSec, SocketSlice: want.SocketSlice, LeftBytesPerSec: left - min(left, want.BytesPerSec)}, err
+	return nil
 }
 
 // leftFor returns the most that a socket could have, including its present reservation. The caller holds d.mu.

@@ -165,7 +165,7 @@ func (r *subjectRequest) Finish() {
 		r.Warn(ruleWarnings(r.next.ruled, r.By.Owner())...)
 	}
 	if now := r.show(&r.next); r.Answer.Changed && r.Answer.Node != nil {
-		r.Warn(promisedWarnings(now, r.had, r.want)...)
+		r.Warn(request.PromisedWarnings(now, r.had, r.want)...)
 	}
 	r.Warn(request.RelayWarnings(r.relay, r.Answer.Node)...)
 }

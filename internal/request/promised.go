@@ -1,4 +1,4 @@
-package daemon
+package request
 
 import (
 	"fmt"
@@ -12,10 +12,10 @@ import (
 // promisedLong is the shortest delay by promised data that the daemon warns of.
 const promisedLong = time.Second
 
-// promisedWarnings warns of data that a new or lowered limit on received traffic cannot hold back. TCP has promised to
+// PromisedWarnings warns of data that a new or lowered limit on received traffic cannot hold back. TCP has promised to
 // take as much as its windows had room for. The promised data may be on its way, arrives first, and waits. The sample
 // now is of the limited node alone.
-func promisedWarnings(now observe.Sample, had, want limit.Limit) []string {
+func PromisedWarnings(now observe.Sample, had, want limit.Limit) []string {
 	rate := want.Down
 	if want.Total != 0 && !want.MeterOff && (rate == 0 || want.Total < rate) {
 		rate = want.Total
