@@ -24,7 +24,7 @@ func (d *Daemon) quota(by auth.Actor, isNew bool) error {
 
 // quotaOf is quota for several limits, on nodes of which some are new. The caller holds d.mu.
 func (d *Daemon) quotaOf(by auth.Actor, limits, newNodes int) error {
-	all := 0 // nobody waits for room who needs none
+	all := 0 // a change of present nodes needs no room
 	if newNodes > 0 {
 		all = d.nodes.Len() + newNodes
 	}
