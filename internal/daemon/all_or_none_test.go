@@ -300,7 +300,7 @@ func TestScopeComesLastAndWithoutTheLock(t *testing.T) {
 		requireCode(t, api.CodeConflict, err)
 	case <-systemd.asked:
 		systemd.goOn <- struct{}{}
-		<-refused
+		require.Error(t, <-refused)
 		t.Error("it was moved before it was refused")
 	}
 	slow := scope(up(1e6))

@@ -133,7 +133,7 @@ func (r *groupRequest) Admit() error {
 
 func (r *groupRequest) Apply(tx *transaction) error {
 	if r.hasLimit {
-		if err := r.edit.apply(tx); err != nil {
+		if err := r.apply(tx); err != nil {
 			return request.KernelError(r.req.Subject, err)
 		}
 	}

@@ -93,7 +93,7 @@ func (r *liftRequest) Plan(*transaction) error {
 }
 
 func (r *liftRequest) Apply(tx *transaction) error {
-	return request.KernelError(r.subject, r.edit.apply(tx))
+	return request.KernelError(r.subject, r.apply(tx))
 }
 
 func (r *liftRequest) Finish() {

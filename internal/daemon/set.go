@@ -147,7 +147,7 @@ func (r *subjectRequest) Apply(tx *transaction) error {
 		}
 	}
 	if r.Answer.Changed {
-		if err := r.edit.apply(tx); err != nil {
+		if err := r.apply(tx); err != nil {
 			return request.KernelError(r.req.Subject, err)
 		}
 	}
