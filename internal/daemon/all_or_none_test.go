@@ -23,6 +23,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // A request changes all that it names, or nothing. Each test here lets a late step fail, or only tries a request.
@@ -177,6 +178,7 @@ func TestGroupIsLiftedWholeOrNot(t *testing.T) {
 
 // The members that a request adds count together.
 func TestGroupWithinTheQuota(t *testing.T) {
+	testutil.RequireRoot(t) // its processes are a user's
 	h, _ := startRefusing(t)
 	bob := auth.Actor{UID: 4242}
 	h.mu.Lock()
@@ -349,4 +351,18 @@ func TestMovedWithARequest(t *testing.T) {
 	require.False(t, answer.Changed)
 	spec, _ := fake.Spec(node.ID)
 	require.Equal(t, must(identity.CgroupID(dir)), spec.Subject)
+}
+
+// A rule's limit for all together is not there before its first process is in it.
+func TestRuleForAllIsJoinedOrNot(t *testing.T) {
+	a := name("a")
+	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '1MB/s'\nshare = 'all'"), nil)
+	c.fake.Fail("Join", errRefused)
+	heard := c.hear(root)
+	c.started(a)
+	require.Zero(t, c.count())
+	require.Equal(t, []string{string(api.EventHello), string(api.EventRuleMatched)}, heard.types(), "no event of a limit")
+	c.fake.Fail("Join", nil)
+	c.started(a)
+	require.Equal(t, 1, c.count())
 }
