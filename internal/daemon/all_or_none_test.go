@@ -23,6 +23,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -122,7 +123,16 @@ func (h *harness) failsWhole(request func() error) {
 	before := h.everything()
 	require.Error(h.t, request())
 	require.Equal(h.t, before, h.everything())
-	require.Equal(h.t, []string{string(api.EventHello)}, heard.types(), "no event")
+	require.Empty(h.t, h.events(heard), "no event")
+}
+
+// events returns the types of all events until now, without those that tell of no limit.
+func (h *harness) events(heard *heardBy) []string {
+	h.t.Helper()
+	const last = "last"
+	h.observe.Tell(observe.UsersOnly([2]uint32{}), api.Event{Type: last})
+	h.eventually("the last event", func() bool { return slices.Contains(heard.types(), last) })
+	return slices.DeleteFunc(heard.types(), func(what string) bool { return !strings.HasPrefix(what, "limit_") })
 }
 
 func (h *harness) idOf(subject string) uint64 { return uint64(h.scopeFor(subject)) }
@@ -322,6 +332,44 @@ func TestScopeComesLastAndWithoutTheLock(t *testing.T) {
 	require.ErrorIs(t, <-slow, unix.EIO)
 }
 
+// A scope is a new limit beside that of its process. The next request finds it, and a refused one moves the process back. The
+// folders are no cgroups here, which is why they stay.
+func TestScopeInPlainFolders(t *testing.T) {
+	h, k := startRefusing(t)
+	proc := sleeper(t)
+	folder := filepath.Join(h.opts.Identity.CgroupRoot, "netnice", fmt.Sprint("run-", proc.Process.Pid))
+	origin := must(h.resolver.ProcessCgroup(proc.Process.Pid))
+	require.NoError(t, os.MkdirAll(filepath.Join(h.opts.Identity.CgroupRoot, origin), 0o755))
+	own := h.mustSet(root, pidSubject(proc), up(1e5))
+	movedTo := func(dir string) {
+		t.Helper()
+		require.Equal(t, fmt.Sprint(proc.Process.Pid), string(must(os.ReadFile(filepath.Join(dir, "cgroup.procs")))))
+	}
+	k.Fail("SetNode", errRefused)
+	h.failsWhole(func() error {
+		_, err := h.scope(root, pidSubject(proc), false)
+		return err
+	})
+	movedTo(filepath.Join(h.opts.Identity.CgroupRoot, origin))
+	k.Fail("SetNode", nil)
+
+	dry, err := h.scope(root, pidSubject(proc), true)
+	require.NoError(t, err)
+	require.Equal(t, 1, h.count())
+	require.Equal(t, own.ID, dry.Node.ID, "the process represents its scope")
+	answer, err := h.scope(root, pidSubject(proc), false)
+	require.NoError(t, err)
+	movedTo(folder)
+	require.Equal(t, 2, h.count())
+	spec, _ := k.Spec(answer.Node.ID)
+	require.Equal(t, enforce.KindCgroup, spec.Kind)
+	require.EqualValues(t, 1e6, adminUp(spec))
+	again, err := h.scope(root, pidSubject(proc), false)
+	require.NoError(t, err)
+	require.False(t, again.Changed)
+	require.Equal(t, answer.Node.ID, again.Node.ID)
+}
+
 // The rate of a limit that follows a path is as before if the kernel refuses a new one.
 func TestRefusedRateOfAPath(t *testing.T) {
 	h, k := startRefusing(t)
@@ -361,7 +409,7 @@ func TestRuleForAllIsJoinedOrNot(t *testing.T) {
 	heard := c.hear(root)
 	c.started(a)
 	require.Zero(t, c.count())
-	require.Equal(t, []string{string(api.EventHello), string(api.EventRuleMatched)}, heard.types(), "no event of a limit")
+	require.Empty(t, c.events(heard))
 	c.fake.Fail("Join", nil)
 	c.started(a)
 	require.Equal(t, 1, c.count())
