@@ -152,6 +152,12 @@ func TestGroupIsTakenInWholeOrNot(t *testing.T) {
 		_, err := h.group(root, "g", up(2e6), memberOf(a, 300), memberOf(b, 200), memberOf(c, 0))
 		return err
 	})
+	k.refuse("SetNode", uint64(b.Process.Pid))
+	h.failsWhole(func() error {
+		_, err := h.group(root, "g", up(2e6), memberOf(b, 200))
+		return err
+	})
+	k.refuse("", 0)
 	h.failsWhole(func() error { // it would lift the group that the process is to join
 		_, err := h.group(root, "g", up(0), memberOf(b, 0))
 		return err

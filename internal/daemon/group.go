@@ -154,7 +154,7 @@ func (r *groupRequest) Finish() {
 	case len(r.members) > 0:
 		r.Warn(r.d.unwrittenWarnings(state[0], false)...)
 	}
-	if now := r.show(&r.next); r.hasLimit && len(r.members) == 0 && r.Answer.Node != nil {
+	if now := r.show(&r.next); r.hasLimit && r.Answer.Node != nil {
 		r.Warn(request.PromisedWarnings(now, r.had, r.want)...)
 	}
 }
@@ -245,7 +245,6 @@ func (d *Daemon) nameOf(id uint32) string {
 func (tx *transaction) takeIn(by auth.Actor, group *node, m member) error {
 	d := tx.d
 	own := d.nodes.Find(m.res)
-	leave := func() error { return d.kernel.Leave(own.id) }
 	joins := !slices.Contains(d.kernel.Trees(int(m.res.Key)), group.id)
 	if joins {
 		if err := d.kernel.Join(group.id, int(m.res.Key)); err != nil {
@@ -255,7 +254,8 @@ func (tx *transaction) takeIn(by auth.Actor, group *node, m member) error {
 	next := node{res: m.res, since: time.Now()}
 	if own != nil {
 		if next = *own; joins {
-			tx.OnFailure(leave)
+			id := own.id
+			tx.OnFailure(func() error { return d.kernel.Leave(id) })
 		}
 	}
 	isNew, owner := own == nil, by.Owner()
@@ -273,7 +273,7 @@ func (tx *transaction) takeIn(by auth.Actor, group *node, m member) error {
 		return err
 	}
 	if isNew && joins {
-		tx.OnFailure(leave)
+		tx.OnFailure(func() error { return d.kernel.Leave(own.id) })
 	}
 	tx.Then(func() {
 		d.log.Info("taken into a group", "subject", m.res.Subject.String(), "group", next.group, "by", by.UID)

@@ -47,6 +47,14 @@ type subjectRequest struct {
 	own   *node // the node of the subject itself
 	relay *identity.Relay
 	made  *node // a scope that was made for this request
+
+	hasScope bool // there was one already
+}
+
+// awaitsScope reports whether the process is to be in a scope. In a dry run, and for a limit that is only lifted, it stays
+// where it is.
+func (r *subjectRequest) awaitsScope() bool {
+	return r.req.Scope && !r.DryRun && !(limit.Limit{}).Merge(r.req.Wish).Empty()
 }
 
 func (r *subjectRequest) Resolve(ctx context.Context) (err error) {
@@ -72,6 +80,7 @@ func (r *subjectRequest) makeScope(ctx context.Context) error {
 	r.AtEnd = append(r.AtEnd, d.scopes.Unlock)
 	// The process represents its scope for now.
 	if err := request.Rehearse(requestHost{d}, request.Steps[*transaction](r)); err != nil || r.IsAnswered || r.next.scope != nil || (limit.Limit{}).Merge(r.req.Wish).Empty() {
+		r.hasScope = err == nil && r.next.scope != nil
 		return err
 	}
 	res, sc, err := d.scopes.Enter(ctx, r.By, r.res)
@@ -97,10 +106,16 @@ func (r *subjectRequest) Find() (err error) {
 		if r.res.Kind != enforce.KindTree {
 			return request.Bad("netnice run --scope ... -- COMMAND", "scope: %s is not a running process", r.req.Subject)
 		}
-		if have := d.scopeOf(r.res); have != nil {
+		have := d.scopeOf(r.res)
+		switch {
+		case have != nil:
 			n = have
-		} else if r.made != nil {
+		case r.made != nil:
 			n, fresh = nil, *r.made
+		case r.hasScope:
+			return &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("the scope of %s has just ended", r.req.Subject), Hint: "run the command again"}
+		case r.awaitsScope():
+			n = nil
 		}
 	}
 	r.begin(n, fresh)

@@ -61,6 +61,7 @@ func (tx *transaction) RollBack(cause error) error {
 	err := tx.Undo()
 	if tx.assigned {
 		err = errors.Join(err, tx.assignDestinations())
+		tx.d.file.Outdate() // the nodes of rules may have been written meanwhile, with what is undone
 	}
 	if err != nil {
 		tx.d.complain(fmt.Errorf("not all of a refused change was undone: %w", err))

@@ -46,6 +46,7 @@ type Options struct {
 type Maker struct {
 	Options
 	sync.Mutex
+	folders sync.Mutex // held while folders are made or removed: the last scope takes the folder around it along
 }
 
 // New returns a maker.
@@ -114,16 +115,25 @@ func (m *Maker) makeFolder(pid int) (api.Subject, error) {
 	}
 	rel := path.Join("/", m.Folder, RunPrefix+strconv.Itoa(pid))
 	dir := filepath.Join(root, rel)
-	for _, folder := range []string{filepath.Dir(dir), dir} {
-		if err := makeCgroup(folder); err != nil {
-			return api.Subject{}, fmt.Errorf("make a cgroup: %w", err)
-		}
+	if err := m.makeCgroups(filepath.Dir(dir), dir); err != nil {
+		return api.Subject{}, fmt.Errorf("make a cgroup: %w", err)
 	}
 	if err := move(dir, pid); err != nil {
-		removeFolder(dir)
+		m.removeFolder(dir)
 		return api.Subject{}, fmt.Errorf("move process %d into the cgroup %s: %w", pid, rel, err)
 	}
 	return api.Subject{Kind: api.KindCgroup, ID: rel}, nil
+}
+
+func (m *Maker) makeCgroups(dirs ...string) error {
+	m.folders.Lock()
+	defer m.folders.Unlock()
+	for _, dir := range dirs {
+		if err := makeCgroup(dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // makeCgroup makes a cgroup, if it does not exist, that everybody may enter, whatever the umask: programs read the
@@ -170,11 +180,13 @@ func (m *Maker) Leave(s *desired.Scope, dir string) {
 			}
 		}
 	}
-	removeFolder(dir)
+	m.removeFolder(dir)
 }
 
 // removeFolder removes an empty cgroup, and the folder around it once that is empty too. A cgroup that is in use stays.
-func removeFolder(dir string) {
+func (m *Maker) removeFolder(dir string) {
+	m.folders.Lock()
+	defer m.folders.Unlock()
 	if os.Remove(dir) == nil {
 		_ = os.Remove(filepath.Dir(dir))
 	}
@@ -196,7 +208,7 @@ func (m *Maker) Sweep(inUse func() map[string]bool) {
 	for _, e := range entries {
 		dir := filepath.Join(folder, e.Name())
 		if e.IsDir() && strings.HasPrefix(e.Name(), RunPrefix) && !used[dir] {
-			removeFolder(dir)
+			m.removeFolder(dir)
 		}
 	}
 }
