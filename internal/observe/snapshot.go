@@ -240,7 +240,7 @@ func (s *Snapshot) find(res identity.Resolved, named *api.Subject) (found *Node)
 			if !Matches(n.Resolved, res, named) {
 				continue
 			}
-			is := named == nil && n.Resolved.Same(res)
+			is := named == nil && n.Same(res)
 			if found == nil || is && !same || is == same && n.ID < found.ID {
 				found, same = n, is
 			}
