@@ -13,10 +13,11 @@
 #define NETNICE_ANSWERED_H
 
 #include "datagram.h"
+#include "packet_peer.h"
 
 #define NN_ANSWER_HEADERS  48	/* IPv6 and ICMPv6 */
 #define NN_ANSWER_FRAGMENT 1452 /* at the usual MTU of 1500 */
-#define NN_TUNNEL_HEADERS  28	/* which a tunnel takes off: IPv4 and UDP */
+#define NN_TUNNEL_HEADERS  28	/* a tunnel takes off IPv4 and UDP */
 #define NN_ANSWER_MAX	   1280 /* an answer with a part of the datagram in it */
 /* A SYN-ACK is sent again five times (tcp_synack_retries). */
 #define NN_SYN_ANSWERS (6 * 80)
@@ -38,13 +39,10 @@ static __always_inline enum nn_received nn_received_by(struct __sk_buff *skb,
 	struct bpf_sock *sk =
 		bpf_sk_lookup_udp(skb, t, size, BPF_F_CURRENT_NETNS, 0);
 	enum nn_received by = NN_RECEIVED_BY_NOBODY;
-	void *unpack = NULL;
-	struct udp_sock *u;
 
 	if (!sk)
 		return by;
-	u = nn_stateless_address(sk);
-	if (!bpf_core_read(&unpack, sizeof(unpack), &u->encap_rcv) && unpack)
+	if (nn_unpacks(sk))
 		by = NN_RECEIVED_BY_TUNNEL;
 	else if (!sk->bound_dev_if)
 		by = NN_RECEIVED_BY_SOCKET;
@@ -93,10 +91,7 @@ static __noinline __u64 nn_answered_bytes(struct __sk_buff *skb, bool raw)
 		if (bpf_skb_load_bytes(skb, 6, &protocol, 1) ||
 		    bpf_skb_load_bytes(skb, 8, &t.ipv6.saddr, 32))
 			return 0;
-		own = (t.ipv6.saddr[0] == t.ipv6.daddr[0] &&
-		       t.ipv6.saddr[1] == t.ipv6.daddr[1] &&
-		       t.ipv6.saddr[2] == t.ipv6.daddr[2] &&
-		       t.ipv6.saddr[3] == t.ipv6.daddr[3]) ||
+		own = nn_same_words(t.ipv6.saddr, t.ipv6.daddr) ||
 		      (!t.ipv6.saddr[0] && !t.ipv6.saddr[1] &&
 		       !t.ipv6.saddr[2] && t.ipv6.saddr[3] == bpf_htonl(1));
 		if (nn_routed(skb, protocol))

@@ -162,22 +162,12 @@ static __always_inline struct bpf_sock *nn_tuple_socket(
 	return bpf_sk_lookup_udp(skb, t, size, netns_id, 0);
 }
 
-/* nn_socket_tunnel tells whether a socket is a tunnel's, whose packets the
- * kernel unpacks. The inner packets arrive once more at the tunnel's device,
- * and have an owner there. */
+/* nn_socket_tunnel tells whether a socket is a tunnel's. The inner packets
+ * arrive once more at the tunnel's device, and have an owner there. */
 static __always_inline bool nn_socket_tunnel(const struct nn_packet *p,
 					     struct bpf_sock *sk)
 {
-	struct bpf_sock *volatile known = sk;
-	struct udp_sock *u = NULL;
-	void *unpack = NULL;
-
-	if (p->protocol != IPPROTO_UDP)
-		return false;
-	/* the address alone: no arithmetic is allowed on what is known to be a
-	 * socket */
-	bpf_probe_read_kernel(&u, sizeof(u), (void *)&known);
-	return !bpf_core_read(&unpack, sizeof(unpack), &u->encap_rcv) && unpack;
+	return p->protocol == IPPROTO_UDP && nn_unpacks(sk);
 }
 
 static __always_inline void nn_kept_key(struct __sk_buff *skb,

@@ -25,6 +25,16 @@ static __always_inline void *nn_stateless_address(void *sk)
 	return at;
 }
 
+/* nn_unpacks tells whether a UDP socket is a tunnel's, whose packets the kernel
+ * unpacks. */
+static __always_inline bool nn_unpacks(void *sk)
+{
+	struct udp_sock *u = nn_stateless_address(sk);
+	void *unpack = NULL;
+
+	return !bpf_core_read(&unpack, sizeof(unpack), &u->encap_rcv) && unpack;
+}
+
 /* 0: no cookie was generated, so nothing is stored by it. */
 static __always_inline __u64 nn_stateless_cookie(void *sk)
 {

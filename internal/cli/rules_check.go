@@ -75,7 +75,7 @@ func (a *App) checkRules(args []string, own bool) *api.RuleCheck {
 		for _, r := range list {
 			answer.Warnings = append(answer.Warnings, problemList(r.Notes)...)
 		}
-		answer.Warnings = append(answer.Warnings, problemList(rules.WeightNotes(list, identity.DefaultDevice("")))...)
+		answer.Warnings = append(answer.Warnings, problemList(rules.WeightNotes(list, func() string { return identity.DefaultDevice("") }))...)
 		answer.Problems = append(answer.Problems, ruleProblems(err)...)
 	}
 	switch {

@@ -158,7 +158,7 @@ func TestTable(t *testing.T) {
 			table.Remove(n.id)
 			table.Remove(n.id)
 		}
-		table.order, table.owned.uids, table.matched.uids = nil, nil, nil // what is left is their space
+		table.order, table.owned.uids, table.matched.uids = nil, nil, nil // they keep their space
 		require.Equal(t, NewTable[*limited](), table, "nothing is left in an index")
 	}
 }

@@ -121,7 +121,7 @@ signal.pause()
 	after, to := read()
 	rate := (after - before) / (to - from)
 	t.Logf("%.2f of the limit is read", rate/limit)
-	// What came before the first read, 16 times a second, is of a connection that nobody limited has used.
+	// Before the first read, 16 times a second, a connection belongs to nobody who is limited.
 	if rate > 1.5*limit || rate < 0.3*limit {
 		t.Errorf("%.0f bytes/s are read, want at most 1.5 of %.0f, and 0.3 at least", rate, limit)
 	}

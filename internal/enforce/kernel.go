@@ -1,5 +1,5 @@
 // Package enforce names the requests of the daemon to the kernel side. It owns the vocabulary (NodeSpec, NodeStats,
-// SocketStats) and has no behaviour. Package enforce/pacing implements it for TCP.
+// SocketStats) and the arithmetic of a line. Package enforce/shaping implements it, with enforce/pacing for TCP.
 package enforce
 
 import (

@@ -24,8 +24,8 @@ func (o object) noteRate(r *Rule, key, text string) {
 
 // WeightNotes returns a note on the first rule with a weight or a guarantee: it needs a limit around the processes that
 // it matches. There is no note if one of the rules sets a limit that processes share. The remedy names the device by
-// which the machine reaches others, "" if that is not known.
-func WeightNotes(list []*Rule, device string) Problems {
+// which the machine reaches others; device returns it, "" if that is not known.
+func WeightNotes(list []*Rule, device func() string) Problems {
 	var first *Rule
 	for _, r := range list {
 		l := r.Limits
@@ -42,7 +42,7 @@ func WeightNotes(list []*Rule, device string) Problems {
 	return Problems{{
 		File: first.File, Line: first.Line, Column: 1,
 		Message: "a weight or a guarantee is a part of a limit around what the rule matches, and no rule here sets one: it needs that of a user, the host or the line",
-		Remedy:  "netnice ls shows whether one stands; that of the line: sudo netnice link " + cmp.Or(device, "DEVICE") + " --measure HOST, or --rate RATE",
+		Remedy:  "netnice ls shows whether one stands; that of the line: sudo netnice link " + cmp.Or(device(), "DEVICE") + " --measure HOST, or --rate RATE",
 	}}
 }
 

@@ -290,7 +290,7 @@ func (k *Kernel) Attached() map[string]bool {
 // ProgramFor describes for people the purpose of an attached program.
 func (k *Kernel) ProgramFor(name string) string { return bpf.Purposes()[name] }
 
-// Close implements enforce.Kernel. No daemon tracks the processes after it, so Close moves the egress hook to where
+// Close does its part of enforce.Kernel. No daemon tracks the processes after it, so Close moves the egress hook to where
 // it sees all of them. The next daemon finds it there.
 func (k *Kernel) Close() error {
 	errs := []error{k.stopWaiting()}
@@ -312,7 +312,7 @@ func (k *Kernel) stopWaiting() error {
 	return errors.Join(err, k.endExecs(), k.endRequests())
 }
 
-// Down implements enforce.Kernel. After an error the kernel state is still open. After success nothing is left to
+// Down does its part of enforce.Kernel. After an error the kernel state is still open. After success nothing is left to
 // close.
 func (k *Kernel) Down() error {
 	k.mu.Lock()

@@ -21,8 +21,8 @@ const DefaultBurst = 10 * time.Millisecond
 // Kernel limits all traffic: TCP egress by pacing, ingress and non-TCP egress by queues beside it. All methods may be
 // called concurrently.
 type Kernel struct {
-	unchanged             // what pacing does alone
-	pacing    pacer       // what pacing and the queues do together
+	unchanged             // pacing does this alone
+	pacing    pacer       // the queues take part in this
 	base      *bpf.Object // the loaded programs and maps of pacing, which those of the queues share
 	log       *slog.Logger
 	alias     string        // alias of netnice's devices: see netdevice.AliasOf
