@@ -23,6 +23,8 @@
 #include "types.h"
 
 #define NN_SETTLE_NS 1000000000ULL
+/* At least this much leaves as a former rate promised. */
+#define NN_FORMER_LEAST_BYTES 65536
 /* This bound keeps bytes * NSEC_PER_SEC within 64 bits. */
 #define NN_BYTES_MAX ((1ULL << 34) - 1)
 /* The same in units of virtual time; a tag that is further ahead lies in the
@@ -246,29 +248,6 @@ static __always_inline __u64 nn_class_sent_ns(const struct nn_clock *c,
 	return nn_class_paid_ns(c, &sent, weight, rate);
 }
 
-/* A lowered rate applies to chunks that are sent from now on, deferred ones
- * included. Bytes that have left already are paid in the time that the former
- * rate promised. The first
- * class that is charged after the change stands for all classes. Chunks whose
- * departure was promised at the former rate still count at it. */
-static __always_inline void nn_clock_rate(struct nn_clock *c,
-					  const struct nn_class *k,
-					  __u32 weight, __u64 rate)
-{
-	if (c->rate && rate < c->rate) {
-		__u64 then =
-			nn_class_sent_ns(c, k, weight, c->rate, NN_BYTES_MAX);
-		__u64 now = nn_class_sent_ns(c, k, weight, rate, NN_BYTES_MAX);
-
-		c->time_ns -= now - then;
-		c->former_rate = c->rate;
-		c->former_until_ns = c->depart_ns;
-	} else if (rate > c->rate) {
-		c->depart_ns = 0; /* promised at a lower rate */
-	}
-	c->rate = rate;
-}
-
 /* nn_clock_settles tells whether the rate was lowered shortly before now_ns. */
 static __always_inline bool nn_clock_settles(const struct nn_clock *c,
 					     __u64 now_ns)
@@ -277,17 +256,54 @@ static __always_inline bool nn_clock_settles(const struct nn_clock *c,
 	       (__s64)(c->former_until_ns + NN_SETTLE_NS - now_ns) > 0;
 }
 
-/* nn_clock_cost returns the bytes to charge for a chunk that leaves now. */
-static __always_inline __u64 nn_clock_cost(const struct nn_clock *c,
-					   __u64 wire_bytes, __u64 rate,
+/* A lowered rate applies to chunks that are sent from now on, deferred ones
+ * included. Bytes that have left already are paid in the time that the former
+ * rate promised. The first class that is charged after the change stands for
+ * all classes. Chunks whose departure was promised at the former rate still
+ * count at it, as many of them as leave in 0.1 s, or 64 KB. */
+static __always_inline void nn_clock_rate(struct nn_clock *c,
+					  const struct nn_class *k,
+					  __u32 weight, __u64 rate,
+					  __u64 now_ns)
+{
+	if (c->rate && rate < c->rate) {
+		__u64 then =
+			nn_class_sent_ns(c, k, weight, c->rate, NN_BYTES_MAX);
+		__u64 now = nn_class_sent_ns(c, k, weight, rate, NN_BYTES_MAX);
+
+		c->time_ns -= now - then;
+		/* a rate that is lowered again and again lets no more leave */
+		if (!nn_clock_settles(c, now_ns)) {
+			c->former_bytes = c->rate / 10;
+			if (c->former_bytes < NN_FORMER_LEAST_BYTES)
+				c->former_bytes = NN_FORMER_LEAST_BYTES;
+		}
+		c->former_rate = c->rate;
+		c->former_until_ns = c->depart_ns;
+	} else if (rate > c->rate) {
+		c->depart_ns = 0; /* promised at a lower rate */
+	}
+	c->rate = rate;
+}
+
+/* nn_clock_cost returns the bytes to charge for a chunk that leaves now, and
+ * that was promised at the given rate or, while the clock's rate was promised,
+ * at that. */
+static __always_inline __u64 nn_clock_cost(struct nn_clock *c, __u64 wire_bytes,
+					   __u64 rate, __u64 promised,
 					   __u64 now_ns)
 {
-	if ((__s64)(c->former_until_ns - now_ns) <= 0 || rate >= c->former_rate)
+	if ((__s64)(c->former_until_ns - now_ns) > 0)
+		promised = c->former_rate;
+	else if (!nn_clock_settles(c, now_ns))
 		return wire_bytes;
+	if (rate >= promised || c->former_bytes < wire_bytes)
+		return wire_bytes;
+	c->former_bytes -= wire_bytes;
 	/* rates are below 2^43 here, or the quotient is what counts */
 	if (rate >> 24)
-		return wire_bytes * (rate >> 20) / (c->former_rate >> 20);
-	return wire_bytes * rate / c->former_rate;
+		return wire_bytes * (rate >> 20) / (promised >> 20);
+	return wire_bytes * rate / promised;
 }
 
 /* Take the class out of the wheel, if it stands there still. */

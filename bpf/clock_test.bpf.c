@@ -136,7 +136,7 @@ __noinline int nn_test_turn(struct nn_test_op *o)
 	burst_ns = o->burst_bytes * NN_NSEC_PER_SEC / rate;
 
 	bpf_spin_lock(&c->lock);
-	nn_clock_rate(c, k, weight, rate);
+	nn_clock_rate(c, k, weight, rate, o->now_ns);
 	if (nn_clock_advance(c, rate, burst_ns, o->now_ns) &&
 	    o->calls++ < NN_ADVANCE_CALLS) {
 		bpf_spin_unlock(&c->lock);
@@ -152,7 +152,7 @@ __noinline int nn_test_turn(struct nn_test_op *o)
 		nn_class_redeem(c, k, weight, o->wire_bytes, left,
 				o->mode == NN_TEST_REDEEM_LATE);
 	if (o->mode == NN_TEST_CHARGE || o->mode == NN_TEST_RESERVE) {
-		cost = nn_clock_cost(c, o->wire_bytes, rate, o->now_ns);
+		cost = nn_clock_cost(c, o->wire_bytes, rate, 0, o->now_ns);
 		if (g &&
 		    nn_guarantee_charge(
 			    c, g, nn_guarantee_of(o->guarantee, rate),

@@ -32,13 +32,22 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 		/* TCP's timer is set then, but for an adopted connection's
 		 * first. And after two minutes TCP sends the chunk as a window
 		 * probe, whatever the timer. */
-		if (ctx->data_segs_out >= NN_UNPACED_SEGMENTS &&
-		    !(s->flags & NN_SOCK_ADOPTED) &&
-		    due < x->now_ns + NN_TIMER_MAX_NS / 2)
-			return false;
-		if (!nn_far(x, due))
-			return false;
-		nn_path_walk(s, x, NN_ASK);
+		if ((ctx->data_segs_out >= NN_UNPACED_SEGMENTS &&
+		     !(s->flags & NN_SOCK_ADOPTED) &&
+		     due < x->now_ns + NN_TIMER_MAX_NS / 2) ||
+		    !nn_far(x, due)) {
+			/* Of hundreds of chunks whose departure was promised
+			 * before the limit was lowered, only the first leave
+			 * then. */
+			if (lowered_ns + NN_TIMER_MAX_NS < x->now_ns)
+				return false;
+			nn_path_walk(s, x, NN_ASK);
+			if (x->limit >= s->limit_bytes_per_sec)
+				return false;
+			due = x->before_ns;
+		} else {
+			nn_path_walk(s, x, NN_ASK);
+		}
 	} else {
 		nn_path_walk(s, x, NN_ASK);
 		due = x->before_ns;

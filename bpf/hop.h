@@ -213,17 +213,13 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 					 __u64 burst_bytes, __u64 period_ns,
 					 __u64 *mean)
 {
-	__u64 cost = nn_clock_cost(c, x->wire_bytes, rate, x->now_ns), paid;
+	__u64 cost = x->wire_bytes, paid;
 
-	/* This is the socket's first chunk since the limit was lowered: its
-	 * departure was promised at a higher limit than the clock's rate. */
-	if (x->mode == NN_RESERVE || x->apart == NN_APART_DATAGRAMS ||
-	    (x->empty && !x->apart))
-		cost = x->wire_bytes; /* nothing is promised: it can wait, or
-				       * never waits */
-	else if (cost == x->wire_bytes && x->promised > rate >> 10 &&
-		 nn_clock_settles(c, x->now_ns))
-		cost = cost * (rate >> 10) / x->promised;
+	/* nothing is promised to what can wait or never waits */
+	if (x->mode != NN_RESERVE && x->apart != NN_APART_DATAGRAMS &&
+	    (!x->empty || x->apart))
+		cost = nn_clock_cost(c, x->wire_bytes, rate,
+				     (__u64)x->promised << 10, x->now_ns);
 	if (!g ||
 	    !nn_guarantee_charge(
 		    c, g, nn_guarantee_of(x->guarantee, rate), period_ns, cost,
@@ -254,6 +250,9 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 			 nn_least(paid, x->now_ns + NN_TIMER_MAX_NS));
 	return paid;
 }
+
+/* When a clock's rate was last lowered. */
+__u64 lowered_ns;
 
 /* Not on the stack, which has no room for it. */
 static const struct nn_class nn_class_fresh;
@@ -324,7 +323,9 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		burst_ns = burst_bytes * NN_NSEC_PER_SEC / rate;
 
 	bpf_spin_lock(&c->lock);
-	nn_clock_rate(c, k, weight, rate);
+	if (rate < c->rate)
+		lowered_ns = x->now_ns;
+	nn_clock_rate(c, k, weight, rate, x->now_ns);
 	if (nn_clock_advance(c, rate, burst_ns, x->now_ns) &&
 	    x->calls++ < NN_ADVANCE_CALLS) {
 		bpf_spin_unlock(&c->lock);

@@ -65,6 +65,7 @@ type netniceNnClock struct {
 	IdleNs           uint64
 	FormerRate       uint64
 	FormerUntilNs    uint64
+	FormerBytes      uint64
 	Rest             uint64
 	NewbornDueNs     uint64
 	TakenBytesPerSec uint64
@@ -631,6 +632,7 @@ const (
 	netniceVarInsideKnown           = "inside_known"
 	netniceVarListNode              = "list_node"
 	netniceVarListOthers            = "list_others"
+	netniceVarLoweredNs             = "lowered_ns"
 	netniceVarNnKeepDestinations    = "nn_keep_destinations"
 	netniceVarNnKeepDirection       = "nn_keep_direction"
 	netniceVarNnKeepEgressEvent     = "nn_keep_egress_event"
@@ -805,6 +807,7 @@ type netniceVariableSpecs struct {
 	InsideKnown        *ebpf.VariableSpec `ebpf:"inside_known"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	ListOthers         *ebpf.VariableSpec `ebpf:"list_others"`
+	LoweredNs          *ebpf.VariableSpec `ebpf:"lowered_ns"`
 	NnKeepDestinations *ebpf.VariableSpec `ebpf:"nn_keep_destinations"`
 	NnKeepDirection    *ebpf.VariableSpec `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.VariableSpec `ebpf:"nn_keep_egress_event"`
@@ -950,6 +953,7 @@ type netniceVariables struct {
 	InsideKnown        *ebpf.Variable `ebpf:"inside_known"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	ListOthers         *ebpf.Variable `ebpf:"list_others"`
+	LoweredNs          *ebpf.Variable `ebpf:"lowered_ns"`
 	NnKeepDestinations *ebpf.Variable `ebpf:"nn_keep_destinations"`
 	NnKeepDirection    *ebpf.Variable `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.Variable `ebpf:"nn_keep_egress_event"`

@@ -74,6 +74,7 @@ type sendingNnClock struct {
 	IdleNs           uint64
 	FormerRate       uint64
 	FormerUntilNs    uint64
+	FormerBytes      uint64
 	Rest             uint64
 	NewbornDueNs     uint64
 	TakenBytesPerSec uint64
@@ -417,6 +418,7 @@ const (
 	sendingProgNnSendOut          = "nn_send_out"
 	sendingProgNnSendShort        = "nn_send_short"
 	sendingVarInsideKnown         = "inside_known"
+	sendingVarLoweredNs           = "lowered_ns"
 	sendingVarNnKeepBufferRecord  = "nn_keep_buffer_record"
 	sendingVarNnKeepSendFault     = "nn_keep_send_fault"
 	sendingVarPhase               = "phase"
@@ -521,6 +523,7 @@ type sendingMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingVariableSpecs struct {
 	InsideKnown        *ebpf.VariableSpec `ebpf:"inside_known"`
+	LoweredNs          *ebpf.VariableSpec `ebpf:"lowered_ns"`
 	NnKeepBufferRecord *ebpf.VariableSpec `ebpf:"nn_keep_buffer_record"`
 	NnKeepSendFault    *ebpf.VariableSpec `ebpf:"nn_keep_send_fault"`
 	Phase              *ebpf.VariableSpec `ebpf:"phase"`
@@ -632,6 +635,7 @@ func (m *sendingMaps) Close() error {
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingVariables struct {
 	InsideKnown        *ebpf.Variable `ebpf:"inside_known"`
+	LoweredNs          *ebpf.Variable `ebpf:"lowered_ns"`
 	NnKeepBufferRecord *ebpf.Variable `ebpf:"nn_keep_buffer_record"`
 	NnKeepSendFault    *ebpf.Variable `ebpf:"nn_keep_send_fault"`
 	Phase              *ebpf.Variable `ebpf:"phase"`

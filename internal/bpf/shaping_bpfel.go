@@ -55,6 +55,7 @@ type shapingNnClock struct {
 	IdleNs           uint64
 	FormerRate       uint64
 	FormerUntilNs    uint64
+	FormerBytes      uint64
 	Rest             uint64
 	NewbornDueNs     uint64
 	TakenBytesPerSec uint64
@@ -551,6 +552,7 @@ const (
 	shapingProgNnShapeWindows     = "nn_shape_windows"
 	shapingVarInsideKnown         = "inside_known"
 	shapingVarLook                = "look"
+	shapingVarLoweredNs           = "lowered_ns"
 	shapingVarNatKnown            = "nat_known"
 	shapingVarNnKeepDeviceFlags   = "nn_keep_device_flags"
 	shapingVarNnKeepFound         = "nn_keep_found"
@@ -675,6 +677,7 @@ type shapingMapSpecs struct {
 type shapingVariableSpecs struct {
 	InsideKnown       *ebpf.VariableSpec `ebpf:"inside_known"`
 	Look              *ebpf.VariableSpec `ebpf:"look"`
+	LoweredNs         *ebpf.VariableSpec `ebpf:"lowered_ns"`
 	NatKnown          *ebpf.VariableSpec `ebpf:"nat_known"`
 	NnKeepDeviceFlags *ebpf.VariableSpec `ebpf:"nn_keep_device_flags"`
 	NnKeepFound       *ebpf.VariableSpec `ebpf:"nn_keep_found"`
@@ -803,6 +806,7 @@ func (m *shapingMaps) Close() error {
 type shapingVariables struct {
 	InsideKnown       *ebpf.Variable `ebpf:"inside_known"`
 	Look              *ebpf.Variable `ebpf:"look"`
+	LoweredNs         *ebpf.Variable `ebpf:"lowered_ns"`
 	NatKnown          *ebpf.Variable `ebpf:"nat_known"`
 	NnKeepDeviceFlags *ebpf.Variable `ebpf:"nn_keep_device_flags"`
 	NnKeepFound       *ebpf.Variable `ebpf:"nn_keep_found"`

@@ -49,6 +49,41 @@ func TestRaisedRatePaysSooner(t *testing.T) {
 	})
 }
 
+// Of what the old rate promised to many, as much counts at that rate as leaves in 0.1 s, or 64 KB. Lowered again, no
+// more does.
+func TestLoweredRatePromisesToFew(t *testing.T) {
+	r := open(t)
+	const chunk = 3000
+	for _, c := range []struct {
+		rates  []uint64
+		chunks int
+		atMost uint64 // bytes that count at an old rate
+	}{
+		{[]uint64{3_000_000, 1_000_000}, 1000, 300_000},
+		{[]uint64{300_000, 100_000}, 300, 65536},
+		{[]uint64{3_000_000, 2_000_000, 1_000_000}, 1000, 300_000},
+	} {
+		b := newBench(t, r, c.rates[0], 0, clocktest.FirstVirtualTime)
+		var promised uint64
+		for range c.chunks {
+			promised = b.charge(1, 100, chunk, bootNS)
+		}
+		for _, b.rate = range c.rates[1:] {
+			for range c.chunks / 2 { // each of the first half sends again, as promised
+				b.charge(1, 100, chunk, bootNS+1)
+			}
+		}
+		got := b.do(clocktest.Ask, 1, 100, 0, bootNS+1).PaidNs
+		want := promised + timeOf(c.atMost, c.rates[0])
+		for _, rate := range c.rates[1:] {
+			want += timeOf(uint64(c.chunks/2)*chunk-c.atMost, rate)
+			c.atMost = 0
+		}
+		require.InEpsilon(t, want-bootNS, got-bootNS, 0.01, "%v", c.rates)
+		b.close()
+	}
+}
+
 // After a change the sum keeps to the new rate, once the departures that were promised at the old rate are over.
 func TestRateAfterChange(t *testing.T) {
 	r := open(t)

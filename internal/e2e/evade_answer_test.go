@@ -25,13 +25,13 @@ def foreign(kind, protocol=0):
     return s
 def requests(port):
     while True:
-        with foreign(socket.SOCK_STREAM) as s:
-            s.setblocking(False)
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            try:
+        try:
+            with foreign(socket.SOCK_STREAM) as s:
+                s.setblocking(False)
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 s.connect((here, port))
-            except BlockingIOError:
-                pass
+        except OSError:  # in progress, or nothing is free for a moment
+            pass
 `
 
 // The kernel's answers to what a program sends to its own machine are charged to the program, if they leave.

@@ -49,6 +49,7 @@ type clockNnClock struct {
 	IdleNs           uint64
 	FormerRate       uint64
 	FormerUntilNs    uint64
+	FormerBytes      uint64
 	Rest             uint64
 	NewbornDueNs     uint64
 	TakenBytesPerSec uint64

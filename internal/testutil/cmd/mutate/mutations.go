@@ -18,7 +18,7 @@ var mutations = []mutation{
 	},
 	{
 		"a clock charges 3% less", "bpf/hop.h",
-		"nn_clock_cost(c, x->wire_bytes, rate, x->now_ns), paid;", "nn_clock_cost(c, x->wire_bytes * 97 / 100, rate, x->now_ns), paid;",
+		"nn_class_charge(c, k, weight, cost, rate, burst_bytes);", "nn_class_charge(c, k, weight, cost * 97 / 100, rate, burst_bytes);",
 		e2e, "^(TestLink|TestUpUDP)$",
 	},
 	{
