@@ -51,6 +51,7 @@ func (n *NetNS) setUp() error {
 	}
 	for _, s := range [][2]string{
 		{"net/ipv4/ip_local_port_range", "1024 65535"},
+		{"net/ipv4/ip_local_reserved_ports", "3000-9999"}, // servers' own: no connection takes one of them first
 		{"net/ipv4/tcp_tw_reuse", "1"},
 		{"net/ipv6/conf/default/accept_dad", "0"},
 		{"net/ipv6/conf/default/accept_ra", "0"},
