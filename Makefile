@@ -22,7 +22,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e14-path e15-path-shared e16-tcp-path e17-tcp-paths e18-slices e19-reservations e20-hog e21-share-per-rate e22-senders e23-power e24-slots e26-throughput e27-packet-sizes e28-path-in-time e29-slow-lines e30-whole-file
 export CGO_ENABLED := 0
 
-.PHONY: $(LAB) help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay lab lint generate drawing check-generated install uninstall package lint-package clean deps-test deps-vm deps-lint deps-generate deps-package
+.PHONY: $(LAB) help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay experiments lab lint generate drawing check-generated install uninstall package lint-package clean deps-test deps-vm deps-lint deps-generate deps-package
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -142,9 +142,11 @@ bench-adapt: build $(LAB) ## UDP through bottlenecks, as it is and as the path c
 bench-delay: build $(LAB) ## how long a question by UDP and a small answer by HTTP take beside what uses up their limit (13 minutes)
 	$(RUN_LAB) bench delay $(BENCH_ARGS)
 
-lab: deps-test build bench bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay ## every experiment and bench, into lab/out (2 hours)
+experiments: deps-test build $(LAB) ## every experiment of the papers, into lab/out, and the table of what they found into lab/README.md
 	@for e in $(EXPERIMENTS); do $(RUN_LAB) $$e $(LAB_ARGS) || exit 1; done
 	./$(LAB) verdicts -readme lab/README.md
+
+lab: experiments bench bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay ## every experiment and bench, into lab/out (hours)
 
 lint: deps-lint check-generated ## formatting, vet, linters, generated code
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run: gofmt -w"; exit 1; }

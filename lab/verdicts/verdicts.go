@@ -40,17 +40,21 @@ func Main(flags *flag.FlagSet, args []string) int {
 
 func run(out, readme string) (missed bool, err error) {
 	var list []verdict.Verdict
+	var runs []verdict.Run
 	for _, experiment := range verdict.Experiments() {
 		file, err := os.ReadFile(filepath.Join(out, experiment+".json"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false, err
 		}
 		list = append(list, verdict.Judge(experiment, file)...)
+		if file != nil {
+			runs = append(runs, verdict.RunOf(experiment, file))
+		}
 	}
 	for _, v := range list {
 		missed = missed || v.Word() == "miss" || v.Word() == "not measured"
 	}
-	table := verdict.Table(list)
+	table := verdict.Table(list) + verdict.Runs(runs)
 	fmt.Print(table)
 	if readme == "" {
 		return missed, nil

@@ -84,6 +84,9 @@ func (b *Bed) run(ctx context.Context, program string, rest []string, run func(c
 	if b.Machine, err = describe(); err != nil {
 		return err
 	}
+	if b.Machine.Netnice, err = b.Release(ctx); err != nil {
+		return err
+	}
 	b.Printf("%s\n%s\n\n", b.Name, b.Machine)
 	return run(ctx, b)
 }

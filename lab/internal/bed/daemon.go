@@ -3,6 +3,7 @@ package bed
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -132,6 +133,21 @@ func (d *Daemon) Close() error {
 // Netnice runs the netnice program with these arguments, for this daemon.
 func (d *Daemon) Netnice(ctx context.Context, args ...string) ([]byte, error) {
 	return d.command.Output(ctx, append([]string{"--socket", d.Socket()}, args...)...)
+}
+
+// Release returns the netnice program's release.
+func (d *Daemon) Release(ctx context.Context) (string, error) {
+	text, err := d.command.Output(ctx, "version", "--json")
+	if err != nil {
+		return "", err
+	}
+	var v struct {
+		Release string `json:"release"`
+	}
+	if err := json.Unmarshal(text, &v); err != nil {
+		return "", fmt.Errorf("decode netnice's version: %w", err)
+	}
+	return v.Release, nil
 }
 
 // NetniceIn is Netnice in a namespace, to whose devices the names refer.

@@ -14,6 +14,8 @@ type Machine struct {
 	Kernel string `json:"kernel"`
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"`
+	// Netnice is the release under test.
+	Netnice string `json:"netnice"`
 	// Load is the load average of the minute before: it shows other work.
 	Load string `json:"load"`
 	// OtherLinks counts BPF programs on sockets that other software has attached, such as another netnice.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 )
@@ -29,6 +30,22 @@ type Criterion struct {
 type Verdict struct {
 	Criterion
 	Values []float64 // none: they were not measured
+}
+
+// Run tells when an experiment ran, and of which netnice.
+type Run struct {
+	Experiment string
+	Time       time.Time
+	Netnice    string // its release
+	Load       string // the machine's load average of the minute before
+}
+
+// RunOf reads it from the file that an experiment has written.
+func RunOf(experiment string, file []byte) Run {
+	return Run{
+		experiment, gjson.GetBytes(file, "time").Time(), gjson.GetBytes(file, "machine.netnice").String(),
+		gjson.GetBytes(file, "machine.load").String(),
+	}
 }
 
 // Judge applies an experiment's criteria to the file that it has written.
@@ -112,6 +129,16 @@ func Table(list []Verdict) string {
 	}
 	if len(because) > 0 {
 		b.WriteString("\nNot reproduced, because:\n\n" + strings.Join(because, "\n") + "\n")
+	}
+	return b.String()
+}
+
+// Runs returns the runs as a table in Markdown.
+func Runs(list []Run) string {
+	var b strings.Builder
+	b.WriteString("\n| experiment | ran | netnice | load before |\n|---|---|---|---|\n")
+	for _, r := range list {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.Experiment, r.Time.UTC().Format("2006-01-02 15:04"), r.Netnice, r.Load)
 	}
 	return b.String()
 }

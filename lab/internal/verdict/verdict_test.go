@@ -72,7 +72,12 @@ func TestLaterFiguresAreMissed(t *testing.T) {
 	}
 }
 
-// Each experiment of the papers has a criterion, and make lab runs each experiment with a criterion.
+func TestRuns(t *testing.T) {
+	run := RunOf("e02-change", []byte(`{"time": "2026-11-30T10:27:00.934Z", "machine": {"load": "0.12", "netnice": "0.1.0~7"}}`))
+	require.Contains(t, Runs([]Run{run}), "| e02-change | 2026-11-30 10:27 | 0.1.0~7 | 0.12 |\n")
+}
+
+// Each experiment of the papers has a criterion, and make experiments runs each experiment with a criterion.
 func TestEachExperimentIsJudged(t *testing.T) {
 	makefile, err := os.ReadFile("../../../Makefile")
 	require.NoError(t, err)
