@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // lateDirectory is a name service that knows the user bob and the group admins once it is up. It also has a clock that
@@ -77,7 +78,7 @@ func TestRulesNameUsersOfADirectory(t *testing.T) {
 	})
 	l.comeUp()
 	c.eventually("the rules hold without anybody's doing", func() bool {
-		l.forward.Add(int64(missingPause))
+		l.forward.Add(int64(account.MissingPause))
 		list, err := c.Rules(t.Context(), root)
 		return err == nil && len(list.Problems) == 0 && len(list.Rules) == 1
 	})
@@ -88,7 +89,7 @@ func TestReloadLooksUsersUp(t *testing.T) {
 	l := &lateDirectory{t: t}
 	c := newClerk(t, new(enforcetest.Kernel), "", l.options)
 	l.comeUp()
-	c.write(rulesOfBob)
+	c.Write(rulesOfBob)
 	list := c.reload()
 	require.Empty(t, list.Problems)
 	require.Len(t, list.Rules, 1)
@@ -154,26 +155,26 @@ func TestAdminGroupOfADirectory(t *testing.T) {
 
 // The log names a misspelt user in the rules once, although the daemon asks the directory again each minute.
 func TestMisspeltUserIsToldOnce(t *testing.T) {
-	l, log := &lateDirectory{t: t}, new(logText)
+	l, log := &lateDirectory{t: t}, new(testutil.Log)
 	const refused = "rules are not in force"
 	c := newClerk(t, new(enforcetest.Kernel), rulesOfBob, func(o *Options) {
 		l.options(o)
-		o.Logger = log.logger(t)
+		o.Logger = log.Logger(t)
 	})
-	c.eventually("it is told", func() bool { return log.count(refused) == 1 })
+	c.eventually("it is told", func() bool { return log.Count(refused) == 1 })
 	for range 4 {
-		l.forward.Add(int64(missingPause))
+		l.forward.Add(int64(account.MissingPause))
 		time.Sleep(400 * time.Millisecond) // the answer is too old by then
 	}
-	require.Equal(t, 1, log.count(refused))
-	c.write("# changed\n" + rulesOfBob)
-	c.eventually("it is told of files that have changed", func() bool { return log.count(refused) == 2 })
+	require.Equal(t, 1, log.Count(refused))
+	c.Write("# changed\n" + rulesOfBob)
+	c.eventually("it is told of files that have changed", func() bool { return log.Count(refused) == 2 })
 }
 
 // A directory hangs, and the rules name more users than the daemon looks up at a time. The daemon still reports that
 // these rules are not in force.
 func TestRulesOfADirectoryThatHangs(t *testing.T) {
-	l, log := &lateDirectory{t: t}, new(logText)
+	l, log := &lateDirectory{t: t}, new(testutil.Log)
 	const refused = "rules are not in force"
 	var users []string
 	for i := range crowd {
@@ -182,7 +183,7 @@ func TestRulesOfADirectoryThatHangs(t *testing.T) {
 	text := "[[rule]]\nname = 'crowd'\nprogram = 'none-is-called-so'\nuser = [" + strings.Join(users, ", ") + "]\nup = '1MB/s'\n"
 	c := newClerk(t, new(enforcetest.Kernel), text, func(o *Options) {
 		l.crowded(o)
-		o.Logger = log.logger(t)
+		o.Logger = log.Logger(t)
 	})
 	c.eventually("it is told", func() bool {
 		l.forward.Add(int64(time.Second))
@@ -190,10 +191,10 @@ func TestRulesOfADirectoryThatHangs(t *testing.T) {
 		return err == nil && len(list.Problems) > 0 && strings.Contains(list.Problems[0].Message, "the name service does not answer")
 	})
 	for range 20 {
-		l.forward.Add(int64(missingPause))
+		l.forward.Add(int64(account.MissingPause))
 		time.Sleep(2 * c.opts.Tick)
 	}
-	require.Equal(t, 1, log.count(refused))
+	require.Equal(t, 1, log.Count(refused))
 	l.comeUp()
 	c.eventually("the rules hold when it answers", func() bool {
 		l.forward.Add(int64(time.Second))
@@ -205,11 +206,11 @@ func TestRulesOfADirectoryThatHangs(t *testing.T) {
 // While a directory hangs, the subordinate user ids of its users are unknown, which the log says once. Those of other
 // users are known.
 func TestSubordinatesOfADirectoryThatHangs(t *testing.T) {
-	l, log, fake := &lateDirectory{t: t}, new(logText), new(enforcetest.Kernel)
+	l, log, fake := &lateDirectory{t: t}, new(testutil.Log), new(enforcetest.Kernel)
 	const silent = "the name service does not answer who some users are"
 	opts := testOptions(t, fake)
 	l.crowded(&opts)
-	opts.Logger = log.logger(t)
+	opts.Logger = log.Logger(t)
 	opts.Subordinates = filepath.Join(l.dir, "subuid")
 	text := "5000:300000:65536\n"
 	for i := range crowd {
@@ -220,17 +221,17 @@ func TestSubordinatesOfADirectoryThatHangs(t *testing.T) {
 	require.EqualValues(t, 5000, h.countsAs(300001))
 	h.eventually("it is told", func() bool {
 		l.forward.Add(int64(time.Second))
-		return log.count(silent) == 1
+		return log.Count(silent) == 1
 	})
 	h.mu.Lock()
 	again := h.subordinates.again
 	h.mu.Unlock()
-	require.LessOrEqual(t, again.Sub(l.now()), missingPause, "it is asked again soon")
+	require.LessOrEqual(t, again.Sub(l.now()), account.MissingPause, "it is asked again soon")
 	for range 20 {
 		l.forward.Add(int64(subordinatesLate))
 		time.Sleep(2 * h.opts.Tick)
 	}
-	require.Equal(t, 1, log.count(silent))
+	require.Equal(t, 1, log.Count(silent))
 	l.comeUp()
 	h.eventually("all are known when it answers", func() bool {
 		l.forward.Add(int64(subordinatesLate))
