@@ -25,19 +25,19 @@ import (
 
 // Host is the program that brings limits into force. The source calls it with its own lock held. These methods take the
 // lock of the limits, so that one is taken inside the source's. The host must not call the source while it holds a lock
-// that these methods take. A function that a method is given may run under the lock of the limits: it reads no file,
-// and does not call the host.
+// that these methods take. A function that a method is given may run under the lock of the limits: it decides by what the
+// source has in memory, and neither reads a file nor calls the host.
 type Host interface {
 	// Apply brings into force what rules request of a process. It returns the process's own node, or false if the
 	// process has none then.
 	Apply(Process) (node uint32, ok bool)
-	// Review asks next what rules now request of each node on which they request something, except for the nodes in
-	// looked and those of rules for a part of the traffic, and brings that into force. The argument uid is the user of
-	// the node. Then the limits for parts of the traffic follow.
+	// Review brings into force what rules no longer request, or request otherwise, of nodes that are not in looked: next
+	// returns the present request of a node's rules, from the former one and the user of the node. Nodes of rules for a
+	// part of the traffic are left out. They follow at the end of Review.
 	Review(looked map[uint32]bool, next func(uid uint32, before desired.Rules) desired.Rules)
-	// Learn takes over the rules that are active now and are for a part of the traffic: as a whole those by which rates
-	// follow paths (nil until the administrator's rules were read), and all others. What follows from them is in force
-	// after the next Review.
+	// Learn takes over the rules that concern no single process, until the next Learn: those of the administrator for
+	// rates that follow a path (nil until they were read), and all that are for a part of the traffic and active now.
+	// The limits for a part of the traffic follow at the end of the next Review.
 	Learn(now time.Time, administrators *rules.Set, all Destinations)
 	// LimitCounts counts the limits in force by each rule, by the rule's key.
 	LimitCounts() map[string]int
