@@ -4,14 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
-	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/source/rulefiles"
@@ -23,7 +20,7 @@ import (
 // treesInForce lists the process trees that the kernel has, with what rules request of them. The caller holds d.mu.
 func (d *Daemon) treesInForce(yield func(rulefiles.Tree) bool) {
 	for _, n := range d.nodes.Sorted() {
-		if n.res.Kind == enforce.KindTree && n.applied && !yield(rulefiles.Tree{ID: n.id, User: n.userUID, Rules: n.ruled}) {
+		if n.res.Kind == enforce.KindTree && n.applied && !yield(rulefiles.Tree{Resolved: n.res, ID: n.id, User: n.userUID, Rules: n.ruled}) {
 			return
 		}
 	}
@@ -34,7 +31,7 @@ func (d *Daemon) treesInForce(yield func(rulefiles.Tree) bool) {
 func (d *Daemon) settleDestinations(some bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if some || len(d.destined.Rules) > 0 {
+	if some || !d.destined.IsEmpty() {
 		d.followDestinations()
 	}
 }
@@ -80,7 +77,7 @@ func (d *Daemon) bringDestinations() error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		w := want[key]
-		n := d.setDestined(have[key], key, w)
+		n := d.setDestined(have[key], w)
 		if n == nil {
 			continue
 		}
@@ -106,35 +103,27 @@ func (d *Daemon) bringDestinations() error {
 }
 
 // setDestined makes a node, or gives it the rule's present rates. It returns nil if that fails.
-func (d *Daemon) setDestined(n *node, key uint64, w *rulefiles.Limit) *node {
-	r, scope := d.destined.Rules[w.Rule], d.nodes.Get(w.Scope)
-	next := node{res: destinedSubject(r, key, scope), since: time.Now()}
+func (d *Daemon) setDestined(n *node, w *rulefiles.Limit) *node {
+	next := node{res: w.Resolved, since: time.Now()}
 	if n != nil {
-		next = *n
-	}
-	if uid := whoseTraffic(r, scope); uid != next.res.UID {
-		next.res.UID = uid
-		if n != nil {
-			n.res.UID = uid
+		if n.res.UID != w.UID {
+			n.res.UID = w.UID
 			d.nodes.Put(n)
 			d.file.Outdate()
 			d.touch(n)
 		}
+		next = *n
 	}
-	next.ruled = desired.Rules{Destined: w.Rule}
-	next.ruled.Owners[r.Owner()] = r.Request
-	if r.Owner() == enforce.OwnerUser {
-		next.setUser(r.RuleSet)
+	next.ruled = desired.Rules{Destined: w.Number}
+	next.ruled.Owners[w.Owner] = w.Request
+	if w.Owner == enforce.OwnerUser {
+		next.setUser(w.User)
 	}
 	if n != nil {
 		d.changeRuled(n, &next)
 		return n
 	}
-	actor := auth.Actor{}
-	if r.Owner() == enforce.OwnerUser {
-		actor.UID = r.RuleSet
-	}
-	err := d.quota(actor, true)
+	err := d.quota(auth.Actor{UID: w.User}, true)
 	if err == nil {
 		n, err = d.commit(nil, &next)
 	}
@@ -145,36 +134,6 @@ func (d *Daemon) setDestined(n *node, key uint64, w *rulefiles.Limit) *node {
 	d.tellSet(nil, n, observe.ByRule)
 	d.log.Info("limit set by a rule", "subject", n.res.Subject.String(), "for", n.res.Name, "node", n.id)
 	return n
-}
-
-// destinedSubject returns the subject and the name of a node of a rule for a destination.
-func destinedSubject(r rulefiles.Destination, key uint64, scope *node) identity.Resolved {
-	res := identity.Resolved{
-		Subject: api.Subject{Kind: api.KindRule, ID: r.Origin.Name}, Kind: enforce.KindDestination, Key: key,
-		Name: strings.Join(r.Connections, ", "),
-	}
-	res.UID = whoseTraffic(r, scope)
-	switch {
-	case scope != nil:
-		res.Name += observe.OfWhom + scope.res.Subject.String()
-	case r.Owner() == enforce.OwnerUser:
-		res.Name += observe.OfWhom + identity.User(r.RuleSet).Subject.String()
-	}
-	return res
-}
-
-// whoseTraffic returns the user who may see which connections a rule's node is for, because they are the user's own; 0
-// = none.
-func whoseTraffic(r rulefiles.Destination, scope *node) uint32 {
-	switch {
-	case scope != nil && r.Owner() == enforce.OwnerAdmin && r.Origin.IsInByOwnName(scope.ruled.Owners[enforce.OwnerAdmin].To):
-		return 0
-	case scope != nil:
-		return scope.res.UID
-	case r.Owner() == enforce.OwnerUser:
-		return r.RuleSet
-	}
-	return 0
 }
 
 // marks reports whether a node exists only to mark its processes: it tells the kernel side whose connections another

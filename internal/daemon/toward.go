@@ -134,8 +134,7 @@ func (d *Daemon) numberToward(n *node, used map[uint32]string) uint32 {
 	}
 	for number := h.Sum32(); ; number++ {
 		number = number&^enforce.RuleFlags | flags
-		_, ruled := d.destined.Rules[number]
-		if !ruled && number&^enforce.RuleFlags != 0 && (used[number] == "" || used[number] == whose) {
+		if !d.destined.HasNumber(number) && number&^enforce.RuleFlags != 0 && (used[number] == "" || used[number] == whose) {
 			used[number] = whose
 			return number
 		}

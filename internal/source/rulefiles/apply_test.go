@@ -33,7 +33,8 @@ func decided(t *testing.T, administrators, mallorys string) *Source {
 }
 
 // matches returns what the rules request of a process of mallory's that runs a program.
-func (s *Source) matches(pid uint64, program string) Process {
+func (s *Source) matches(program string) Process {
+	const pid = 7
 	f := &desired.Facts{Exe: "/bin/" + program, Comm: program, User: mallory}
 	res := identity.Resolved{Subject: identity.PIDSubject(int(pid)), Kind: enforce.KindTree, Key: pid, StartBoottimeNS: identity.TickNS, UID: mallory}
 	return s.process(res, f, s.match(f, s.opts.Now()), s.opts.Now())
@@ -60,7 +61,7 @@ program = "a"
 up = "none"
 also = true
 `, "")
-	admin := s.matches(7, "a").Own(desired.Rules{}, nil).Owners[enforce.OwnerAdmin]
+	admin := s.matches("a").Own(desired.Rules{}, nil).Owners[enforce.OwnerAdmin]
 	require.EqualValues(t, 1e6, admin.Wish.Up)
 	require.EqualValues(t, 1e6, admin.Wish.Down)
 	require.EqualValues(t, 30, admin.Wish.Weight)
@@ -73,10 +74,10 @@ also = true
 // facts of then. So a user does not leave the administrator's limit by a program that only their own rule matches.
 func TestRequestsOfAnotherOwnerStay(t *testing.T) {
 	s := decided(t, rule("a", "up = '1MB/s'"), rule("b", "up = '8GB/s'"))
-	first := s.matches(7, "a")
+	first := s.matches("a")
 	require.False(t, first.UsersMatch)
 	before := first.Own(desired.Rules{}, nil)
-	second := s.matches(7, "b")
+	second := s.matches("b")
 	require.True(t, second.UsersMatch)
 	next := second.Own(before, nil)
 	require.EqualValues(t, 1e6, next.Owners[enforce.OwnerAdmin].Wish.Up)
@@ -96,7 +97,7 @@ func TestRequestsOfAnotherOwnerStay(t *testing.T) {
 // A rule that holds for a tree around a process requests nothing of the process's own node.
 func TestRulesOfTreesAround(t *testing.T) {
 	s := decided(t, rule("a", "up = '1MB/s'"), "")
-	p := s.matches(7, "a")
+	p := s.matches("a")
 	tree := p.Own(desired.Rules{}, nil)
 	require.True(t, p.Own(desired.Rules{}, []desired.Rules{tree}).Empty())
 	require.False(t, p.Own(desired.Rules{}, []desired.Rules{{}}).Empty())
@@ -105,7 +106,7 @@ func TestRulesOfTreesAround(t *testing.T) {
 // A rule for all together requests nothing of a process's own node. Its node has a subject that names no process.
 func TestSharedRules(t *testing.T) {
 	s := decided(t, rule("a", "up = '1MB/s'\nshare = 'all'"), rule("a", "up = '2MB/s'\nshare = 'all'"))
-	p := s.matches(7, "a")
+	p := s.matches("a")
 	require.True(t, p.Own(desired.Rules{}, nil).Empty())
 	require.Len(t, p.Shared, 2)
 	require.Equal(t, enforce.OwnerAdmin, p.Shared[0].Owner)
@@ -127,7 +128,7 @@ func TestSharedRules(t *testing.T) {
 func TestRulesInsteadOfAnOwnNode(t *testing.T) {
 	const text = "up = '1MB/s'\nalso = true"
 	s := decided(t, rule("a", text)+"[[rule]]\nname = 'to'\nprogram = 'a'\nport = 443\nup = 'none'\n", rule("a", "up = '2MB/s'"))
-	p := s.matches(7, "a")
+	p := s.matches("a")
 	require.True(t, p.IsDestined)
 	require.Len(t, p.Instead, 2)
 	require.EqualValues(t, 1e6, p.Instead[0].Request.Wish.Up)

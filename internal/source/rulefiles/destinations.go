@@ -6,10 +6,14 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -20,20 +24,20 @@ import (
 // Destinations holds the active rules for a part of the traffic. It is never changed.
 type Destinations struct {
 	Known    bool // all rules were read, those of users too; until then the limits in force stay
-	Rules    map[uint32]Destination
 	Prefixes []enforce.DestinationPrefix
+	rules    map[uint32]destined
 	numbers  map[ruleKey]uint32
 }
 
-// Destination is one of these rules.
-type Destination struct {
-	RuleSet     uint32 // the user whose rule it is, or enforce.BookAdmin
-	Origin      rules.Origin
-	Connections []string // which part of the traffic it is for, as people read it
-	Everybody   bool     // it is for the traffic of all processes
-	Shared      bool     // all processes that it matches have one limit
-	// Request is the limit on that traffic. An empty one exempts the traffic from later rules.
-	Request desired.OwnerRules
+// destined is one of these rules.
+type destined struct {
+	ruleSet     uint32 // the user whose rule it is, or enforce.BookAdmin
+	origin      rules.Origin
+	connections []string // which part of the traffic it is for, as people read it
+	everybody   bool     // it is for the traffic of all processes
+	shared      bool     // all processes that it matches have one limit
+	// request is the limit on that traffic. An empty one exempts the traffic from later rules.
+	request desired.OwnerRules
 }
 
 // ruleKey identifies a rule among those of all owners.
@@ -42,19 +46,28 @@ type ruleKey struct {
 	key     string
 }
 
-// Owner returns the owner in whose name the rule limits.
-func (r Destination) Owner() enforce.Owner {
-	if r.RuleSet == enforce.BookAdmin {
+// owner returns the owner in whose name the rule limits.
+func (r *destined) owner() enforce.Owner {
+	if r.ruleSet == enforce.BookAdmin {
 		return enforce.OwnerAdmin
 	}
 	return enforce.OwnerUser
+}
+
+// IsEmpty reports whether there is no such rule.
+func (to *Destinations) IsEmpty() bool { return len(to.rules) == 0 }
+
+// HasNumber reports whether a rule has this number.
+func (to *Destinations) HasNumber(number uint32) bool {
+	_, has := to.rules[number]
+	return has
 }
 
 // destinations returns the rules that are active now. The caller holds s.mu.
 func (s *Source) destinations(now time.Time) Destinations {
 	// A file that was wrong from the start has no rules in force. A user with such a file loses the former rules,
 	// because no other user should have to wait for the file.
-	all := Destinations{Known: s.system.set != nil && s.read, Rules: map[uint32]Destination{}, numbers: map[ruleKey]uint32{}}
+	all := Destinations{Known: s.system.set != nil && s.read, rules: map[uint32]destined{}, numbers: map[ruleKey]uint32{}}
 	add := func(ruleSet uint32, set *rules.Set) {
 		if set == nil {
 			return
@@ -93,11 +106,11 @@ func (to *Destinations) number(ruleSet uint32, r *rules.Rule) uint32 {
 			n |= enforce.RuleEverybody
 		}
 		n |= enforce.ProtocolFlag(string(r.Protocol()))
-		if _, used := to.Rules[n]; !used && n&^enforce.RuleFlags != 0 {
+		if !to.HasNumber(n) && n&^enforce.RuleFlags != 0 {
 			to.numbers[key] = n
-			to.Rules[n] = Destination{
-				RuleSet: ruleSet, Origin: r.Origin(), Connections: r.Connections(), Everybody: r.Everybody(), Shared: isShared(r),
-				Request: combine([]*rules.Rule{r}),
+			to.rules[n] = destined{
+				ruleSet: ruleSet, origin: r.Origin(), connections: r.Connections(), everybody: r.Everybody(), shared: isShared(r),
+				request: combine([]*rules.Rule{r}),
 			}
 			return n
 		}
@@ -106,6 +119,7 @@ func (to *Destinations) number(ruleSet uint32, r *rules.Rule) uint32 {
 
 // Tree is a process tree in force, and what rules request of it.
 type Tree struct {
+	identity.Resolved
 	ID    uint32
 	User  uint32 // owner of what a user's rules request
 	Rules desired.Rules
@@ -113,35 +127,43 @@ type Tree struct {
 
 // Limit is a node that limits a part of the traffic by a rule.
 type Limit struct {
-	Rule  uint32
-	Scope uint32 // the tree whose traffic it limits, 0 = that of all trees
-	Uses  []enforce.DestinationUse
+	identity.Resolved
+	Number  uint32 // of the rule
+	Owner   enforce.Owner
+	User    uint32 // the user whose rule it is, if the owner is a user
+	Request desired.OwnerRules
+	Uses    []enforce.DestinationUse // where it holds; the node is missing
 }
 
-// Limits returns the nodes that the rules request, by their subjects, with the places where they hold; their uses still
-// lack the node. It also returns the places where rules match that exempt traffic instead of limiting it.
+// Limits returns the nodes that the rules request, by the keys of their subjects. It also returns the places where rules
+// match that exempt traffic instead of limiting it.
 func (to *Destinations) Limits(trees iter.Seq[Tree]) (map[uint64]*Limit, []enforce.DestinationUse) {
 	list := map[uint64]*Limit{}
 	var free []enforce.DestinationUse
-	add := func(number, scope uint32) {
-		r := to.Rules[number]
-		use := enforce.DestinationUse{Rule: number, Scope: scope}
-		if len(r.Request.Rules) == 0 {
+	add := func(number uint32, scope *Tree) {
+		r := to.rules[number]
+		use := enforce.DestinationUse{Rule: number}
+		if scope != nil {
+			use.Scope = scope.ID
+		}
+		if len(r.request.Rules) == 0 {
 			free = append(free, use)
 			return
 		}
-		if r.Shared {
-			scope = 0
+		key := uint64(number) << 32
+		if r.shared {
+			scope = nil
+		} else {
+			key |= uint64(use.Scope)
 		}
-		key := uint64(number)<<32 | uint64(scope)
 		if list[key] == nil {
-			list[key] = &Limit{Rule: number, Scope: scope}
+			list[key] = r.limit(number, key, scope)
 		}
 		list[key].Uses = append(list[key].Uses, use)
 	}
-	for _, number := range slices.Sorted(maps.Keys(to.Rules)) {
-		if to.Rules[number].Everybody {
-			add(number, 0)
+	for _, number := range slices.Sorted(maps.Keys(to.rules)) {
+		if to.rules[number].everybody {
+			add(number, nil)
 		}
 	}
 	for tree := range trees {
@@ -155,10 +177,45 @@ func (to *Destinations) Limits(trees iter.Seq[Tree]) (map[uint64]*Limit, []enfor
 			}
 			for _, from := range w.To {
 				if number, ok := to.numbers[ruleKey{ruleSet, from.Key}]; ok {
-					add(number, tree.ID)
+					add(number, &tree)
 				}
 			}
 		}
 	}
 	return list, free
+}
+
+// limit returns the node of a rule; scope is the tree whose traffic it limits, nil = that of all trees.
+func (r *destined) limit(number uint32, key uint64, scope *Tree) *Limit {
+	l := &Limit{
+		Resolved: identity.Resolved{
+			Subject: api.Subject{Kind: api.KindRule, ID: r.origin.Name}, Kind: enforce.KindDestination, Key: key,
+			UID: r.whoseTraffic(scope), Name: strings.Join(r.connections, ", "),
+		},
+		Number: number, Owner: r.owner(), Request: r.request,
+	}
+	if l.Owner == enforce.OwnerUser {
+		l.User = r.ruleSet
+	}
+	switch {
+	case scope != nil:
+		l.Name += observe.OfWhom + scope.Subject.String()
+	case l.Owner == enforce.OwnerUser:
+		l.Name += observe.OfWhom + identity.User(r.ruleSet).Subject.String()
+	}
+	return l
+}
+
+// whoseTraffic returns the user who may see which connections a rule's node is for, because they are the user's own; 0
+// = none.
+func (r *destined) whoseTraffic(scope *Tree) uint32 {
+	switch {
+	case scope != nil && r.owner() == enforce.OwnerAdmin && r.origin.IsInByOwnName(scope.Rules.Owners[enforce.OwnerAdmin].To):
+		return 0
+	case scope != nil:
+		return scope.UID
+	case r.owner() == enforce.OwnerUser:
+		return r.ruleSet
+	}
+	return 0
 }
