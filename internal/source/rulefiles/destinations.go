@@ -92,7 +92,7 @@ func (s *Source) destinations(now time.Time) Destinations {
 	return all
 }
 
-// number returns the number of a rule, which is the same in each daemon.
+// number returns the number of a rule, which is the same for each source.
 func (to *Destinations) number(ruleSet uint32, r *rules.Rule) uint32 {
 	key := ruleKey{ruleSet, r.Key()}
 	if n, ok := to.numbers[key]; ok {

@@ -90,7 +90,7 @@ func TestHomeWatch(t *testing.T) {
 	require.False(t, w.add(uid, path("nosuch")), "a home that does not exist is not watched")
 }
 
-// A change of the rules of a user acts at once, though the daemon looks at nothing else then.
+// A change of the rules of a user acts at once, though the source looks at nothing else then.
 func TestOwnRulesActAtOnce(t *testing.T) {
 	testutil.RequireRoot(t)
 	const uid = 1_999_000_310

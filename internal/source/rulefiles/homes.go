@@ -12,13 +12,13 @@ import (
 )
 
 // A user's home may lie on a file system that does not answer, such as that of an unreachable server. Therefore the
-// daemon reads homes without the lock on the rules, some at a time, and waits for none for long. A result that comes
+// source reads homes without the lock on the rules, some at a time, and waits for none for long. A result that comes
 // late counts at a later look.
 
 const (
 	// filePatience is the time that a look waits for one home.
 	filePatience = 250 * time.Millisecond
-	// homePause is how often the daemon looks at a home that it cannot watch, and watchedPause at one that it can: it is
+	// homePause is how often the source looks at a home that it cannot watch, and watchedPause at one that it can: it is
 	// told nothing of changes on another machine.
 	homePause    = 10 * time.Second
 	watchedPause = 15 * time.Second
@@ -29,7 +29,7 @@ const (
 	// homesPatience is the time after which a look begins with no other home, unless a request covers all homes and
 	// each answers.
 	homesPatience = time.Second
-	// mostHanging bounds the homes without an answer: a thread of the daemon's waits for each.
+	// mostHanging bounds the homes without an answer: a thread waits for each.
 	mostHanging = 256
 	// homeLinePause is the least time between two log lines about one home: it may be slow at every other look.
 	homeLinePause = time.Minute
@@ -154,7 +154,7 @@ func (s *Source) lookAtHomes(asked asking) (seen []*homeLook, err error) {
 	if asked.uid == nil { // users may have gone
 		maps.DeleteFunc(h.hanging, func(_ uint32, l *homeLook) bool { return l.isDone() })
 	}
-	// The daemon itself makes the first look, and rules with destinations wait for it.
+	// The source itself makes the first look, and rules with destinations wait for it.
 	seen = append(seen, s.seeHomes(begin, asked.all && h.listed)...)
 	h.lookedAt(seen, s.opts.Now())
 	if asked.uid == nil {
