@@ -193,7 +193,7 @@ func TestAdaptByRules(t *testing.T) {
 	require.NoError(t, c.stop())
 	again := start(t, fake, c.opts)
 	again.eventually("the next daemon goes on", func() bool { return len(again.followed()) == 2 })
-	c.write("")
+	c.Write("")
 	_, err = again.ReloadRules(context.Background(), root)
 	require.NoError(t, err)
 	again.eventually("it ends with the rule", func() bool { return len(again.followed()) == 0 && p.Count() == 0 })

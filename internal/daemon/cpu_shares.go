@@ -12,7 +12,6 @@ import (
 	"github.com/netnice/netnice/internal/cpushare"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
-	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/statefile"
 )
 
@@ -64,11 +63,7 @@ func (h cpuShareHost) SentBytes(pid int, startNS uint64) (bytes uint64, ok bool)
 }
 
 // Publish implements cpushare.Host.
-func (h cpuShareHost) Publish(uids [2]uint32, event func() api.Event) {
-	if h.observe.Heard() {
-		h.observe.Tell(observe.UsersOnly(uids), event())
-	}
-}
+func (h cpuShareHost) Publish(uids [2]uint32, event func() api.Event) { h.publishEvent(uids, event) }
 
 // ProgramDue implements cpushare.Host.
 func (h cpuShareHost) ProgramDue() { h.programDue() }

@@ -28,6 +28,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/scope"
+	"github.com/netnice/netnice/internal/source/rulefiles"
 	"github.com/netnice/netnice/internal/statefile"
 )
 
@@ -86,7 +87,6 @@ type Options struct {
 	opened func(*Daemon)                             // for tests
 	now    func() time.Time                          // for tests
 	fault  func(path string, takesNoRoom bool) error // for tests: makes writing or removing a file of the state fail
-	atHome func(uid uint32)                          // for tests: a slow file system
 }
 
 func (o *Options) fill() error {
@@ -145,7 +145,7 @@ type Daemon struct {
 	boot       string
 	pid        int // its own
 	started    time.Time
-	rules      ruleBook
+	rules      *rulefiles.Source
 	observe    *observe.Observer
 	complaints complaints
 	cpuShares  *cpushare.Table
@@ -161,7 +161,7 @@ type Daemon struct {
 	nodes        *desired.Table[*node]
 	stock        map[uint32]enforce.NodeSpec // preallocated nodes for peer addresses, by their ids: spare_nodes.go
 	nextID       uint32
-	destined     destined
+	destined     rulefiles.Destinations
 	commanded    commanded
 	names        map[string]found // host names that limits are for
 	lists        map[listKey][]netip.Prefix
@@ -293,8 +293,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	d.adaptation = adaptation.New(adaptation.Options{
 		Log: d.log, Kernel: kernel, Host: adaptationHost{d}, OpenPath: opts.OpenPath, FollowsRules: d.followsRules(),
 	})
-	d.rules.users = make(map[uint32]*book)
-	d.rules.homes.hanging, d.rules.homes.told = make(map[uint32]*homeLook), make(map[uint32]homeTold)
+	d.rules = d.ruleSource()
 	if saved != nil && saved.Damage != nil {
 		d.files.FoundDamaged(d.file.Path(), saved.Damage)
 	}
@@ -338,3 +337,10 @@ func (d *Daemon) count() int {
 
 // holds returns the number of limits and shares that a daemon stays for.
 func (d *Daemon) holds() int { return d.count() + d.cpuShares.Count() }
+
+func (d *Daemon) now() time.Time {
+	if d.opts.now != nil {
+		return d.opts.now()
+	}
+	return time.Now()
+}

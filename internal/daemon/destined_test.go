@@ -128,20 +128,20 @@ up = "3MB/s"
 
 	// Another rate leaves the same nodes, and changes nothing else in the kernel.
 	calls := c.fake.Calls("RemoveNode")
-	c.write(strings.Replace(text, "1MB/s", "5MB/s", 1))
+	c.Write(strings.Replace(text, "1MB/s", "5MB/s", 1))
 	c.reload()
 	check(5e6)
 	require.Equal(t, keys(before), keys(c.of(enforce.KindDestination)))
 	require.Equal(t, calls, c.fake.Calls("RemoveNode"))
 
 	// A rule with another destination has another node; the other nodes stay.
-	c.write(strings.Replace(text, "192.0.2.0/24", "198.51.100.0/24", 1))
+	c.Write(strings.Replace(text, "192.0.2.0/24", "198.51.100.0/24", 1))
 	c.reload()
 	require.EqualValues(t, 3e6, c.towards(1, enforce.BookAdmin, "198.51.100.1", 80))
 	require.Zero(t, c.towards(1, enforce.BookAdmin, "192.0.2.1", 80))
 	require.Equal(t, calls+1, c.fake.Calls("RemoveNode"))
 
-	c.write("")
+	c.Write("")
 	c.reload()
 	require.Zero(t, c.count())
 	require.Empty(t, c.fake.Destinations())
@@ -154,9 +154,9 @@ func TestDestinedRulesOfAUser(t *testing.T) {
 	const uid = 1019
 	a := name("a")
 	c := newClerk(t, new(enforcetest.Kernel), "[[rule]]\nport = 443\nup = '1MB/s'\n", nil)
-	c.ownRules(uid, fmt.Sprintf("[[rule]]\nname = 'mine'\nport = 443\nup = '2MB/s'\n[[rule]]\nname = 'of a'\nprogram = '%s'\nport = 80\nup = '3MB/s'\n", a))
+	c.WriteOwn(uid, fmt.Sprintf("[[rule]]\nname = 'mine'\nport = 443\nup = '2MB/s'\n[[rule]]\nname = 'of a'\nprogram = '%s'\nport = 80\nup = '3MB/s'\n", a))
 	c.reload()
-	pid := c.runs(a, uid)
+	pid := c.Run(a, uid)
 	c.fake.Exec(pid)
 	c.settled()
 	require.EqualValues(t, 1e6, c.towards(pid, enforce.BookAdmin, "10.0.0.1", 443))
@@ -165,7 +165,7 @@ func TestDestinedRulesOfAUser(t *testing.T) {
 	for _, s := range c.of(enforce.KindDestination) {
 		require.Equal(t, s.Ceilings[enforce.OwnerAdmin] == [enforce.Directions]enforce.Ceiling{}, s.Own)
 	}
-	c.ownRules(uid, "")
+	c.WriteOwn(uid, "")
 	c.reload()
 	require.Len(t, c.of(enforce.KindDestination), 1)
 	require.Zero(t, c.towards(pid, uid, "10.0.0.1", 443))
@@ -182,13 +182,13 @@ func TestDestinedRulesOutlive(t *testing.T) {
 	before, to := c.of(enforce.KindDestination), c.fake.Destinations()
 	require.Len(t, before, 1)
 	require.NoError(t, c.stop())
-	opts.RulesDir = c.dir
-	c.write("[[rule]]") // wrong from the start: the limits in force stay
+	opts.RulesDir = c.System()
+	c.Write("[[rule]]") // wrong from the start: the limits in force stay
 	c.harness = start(t, fake, opts)
 	c.eventually("the rules are read", c.haveRead)
 	require.Equal(t, before, c.of(enforce.KindDestination))
 	require.NoError(t, c.stop())
-	c.write(text)
+	c.Write(text)
 	c.harness = start(t, fake, opts)
 	c.eventually("the rules are read", c.haveRead)
 	c.reload()

@@ -1,45 +1,24 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
-	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/testutil"
 )
-
-// ownRules gives a test user a rule file of their own.
-func (c *clerk) ownRules(uid uint32, text string) {
-	c.t.Helper()
-	home := filepath.Join(c.opts.StateDir, "..", fmt.Sprint("home", uid))
-	path := filepath.Join(home, ".config/netnice/netnice.toml")
-	require.NoError(c.t, os.MkdirAll(filepath.Dir(path), 0o755))
-	require.NoError(c.t, os.WriteFile(path, []byte(text), 0o644))
-	require.NoError(c.t, os.Chown(path, int(uid), int(uid)))
-	c.rules.mu.Lock()
-	defer c.rules.mu.Unlock()
-	c.homes[uid] = home
-}
-
-// touchRules makes the daemon look at a user's own rules.
-func (c *clerk) touchRules(uid uint32) {
-	c.t.Helper()
-	now := time.Now()
-	require.NoError(c.t, os.Chtimes(filepath.Join(c.homes[uid], ".config/netnice/netnice.toml"), now, now))
-}
 
 func (c *clerk) admins(pid int) uint64 {
 	c.t.Helper()
@@ -60,75 +39,43 @@ func TestOwnRuleLeavesNoRule(t *testing.T) {
 	const mallory = 1017
 	a, b := name("a"), name("b")
 	c := newClerk(t, new(enforcetest.Kernel), fmt.Sprintf("[[rule]]\nprogram = '%s'\nuser = %d\nup = '1MB/s'\n", a, mallory), nil)
-	c.ownRules(mallory, fmt.Sprintf("[[rule]]\nprogram = '%s'\nup = '8GB/s'\n", b))
+	c.WriteOwn(mallory, fmt.Sprintf("[[rule]]\nprogram = '%s'\nup = '8GB/s'\n", b))
 	c.reload()
-	pid := c.runs(a, mallory)
+	cmd := exec.Command(c.Copy("bash", a), "-c", "read; exec "+c.Copy("sleep", b)+" 60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: mallory, Gid: mallory}}
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { end(cmd) })
+	pid := cmd.Process.Pid
 	c.fake.Exec(pid)
 	c.settled()
 	require.EqualValues(t, 1e6, c.admins(pid))
-	// It becomes b.
-	d := c.Daemon
-	d.rules.mu.Lock()
-	res, err := d.resolver.Resolve(context.Background(), api.Subject{Kind: api.KindPID, ID: fmt.Sprint(pid)})
-	require.NoError(t, err)
-	f := &desired.Facts{Exe: filepath.Join(c.bin, b), Comm: b, User: mallory}
-	m := d.match(f, d.now())
-	require.Empty(t, m[enforce.OwnerAdmin].holding)
-	require.Len(t, m[enforce.OwnerUser].holding, 1)
-	n := d.applyRules(res, f, m, d.now())
-	d.rules.mu.Unlock()
-	require.NotNil(t, n)
-	require.EqualValues(t, 1e6, c.admins(pid), "the administrator's stays")
-	require.Len(t, n.ruled.Owners[enforce.OwnerUser].Rules, 1)
-	// The daemon reviews the rules again, with the facts of each owner.
-	d.rules.mu.Lock()
-	d.mu.Lock()
-	d.reviewRuled(n, d.now())
-	d.mu.Unlock()
-	d.rules.mu.Unlock()
-	require.EqualValues(t, 1e6, c.admins(pid))
-	require.Len(t, n.ruled.Owners[enforce.OwnerUser].Rules, 1)
-	// The next daemon does the same.
-	saved := nodeOf(n.wanted())
-	require.Equal(t, a, saved.ruled.Owners[enforce.OwnerAdmin].Facts.Comm[:len(a)])
-	require.Equal(t, b, saved.ruled.Owners[enforce.OwnerUser].Facts.Comm)
-}
-
-// A reload of the rules by a user does not make the daemon read a half-written file of the administrator's.
-func TestReloadReadsOneUsersFile(t *testing.T) {
-	testutil.RequireRoot(t)
-	const mallory = 1017
-	a := name("a")
-	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '1MB/s'"), func(o *Options) { o.Tick = time.Hour })
-	c.reload()
-	pid := c.started(a)
-	require.EqualValues(t, 1e6, c.admins(pid))
-	c.write("") // an editor leaves it so for a moment
-	written := time.Now()
-	for range 3 {
-		_, err := c.ReloadRules(context.Background(), auth.Actor{UID: mallory})
-		require.NoError(t, err)
-		// After that the daemon reads the file by itself.
-		if has := c.admins(pid); time.Since(written) < settlePause {
-			require.EqualValues(t, 1e6, has)
-		}
+	check := func(when string) {
+		t.Helper()
+		require.EqualValues(t, 1e6, c.admins(pid), "the administrator's stays %s", when)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		n := c.nodes.FindName(identity.PIDSubject(pid))
+		require.NotNil(t, n)
+		require.Len(t, n.ruled.Owners[enforce.OwnerUser].Rules, 1, when)
+		// The next daemon does the same.
+		saved := nodeOf(n.wanted())
+		require.Equal(t, a, saved.ruled.Owners[enforce.OwnerAdmin].Facts.Comm)
+		require.Equal(t, b, saved.ruled.Owners[enforce.OwnerUser].Facts.Comm)
 	}
-	c.ownRules(mallory, "[[rule]]\nprogram = 'x'\nup = '1MB/s'\n")
-	list, err := c.ReloadRules(context.Background(), auth.Actor{UID: mallory})
+	_, err = in.Write([]byte("\n"))
 	require.NoError(t, err)
-	require.Len(t, list.Rules, 2)
+	c.eventually("it becomes b", func() bool { path, _, _ := c.resolver.Program(pid); return strings.HasSuffix(path, b) })
+	c.fake.Exec(pid)
+	c.settled()
+	check("at the exec")
 	c.reload()
-	require.Zero(t, c.admins(pid))
-}
-
-func TestRuleDebt(t *testing.T) {
-	var d ruleDebt
-	now := time.Now()
-	require.True(t, d.may(now))
-	d.took += 2 * mostRuleDebt
-	require.False(t, d.may(now))
-	require.False(t, d.may(now.Add(ruleTimeShare*mostRuleDebt/2)))
-	require.True(t, d.may(now.Add(3*ruleTimeShare*mostRuleDebt/2)))
+	check("when rules are read again")
+	// A child may live on. The daemon reviews the rules with the facts of each owner.
+	end(cmd)
+	c.reload()
+	check("after its end")
 }
 
 // A process may change its user: the previous user's request is not the next user's.

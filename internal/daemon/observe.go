@@ -6,7 +6,6 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
-	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/observe"
 )
 
@@ -46,6 +45,13 @@ func (d *Daemon) show(by auth.Actor, n *node, now observe.Sample) *api.Node {
 	return d.observe.Show(d.draft(), by, n.record(), now)
 }
 
+// publishEvent publishes an event that concerns one or two users, if anybody listens.
+func (d *Daemon) publishEvent(uids [2]uint32, event func() api.Event) {
+	if d.observe.Heard() {
+		d.observe.Tell(observe.UsersOnly(uids), event())
+	}
+}
+
 // tellOf publishes an event about a node, with a message or "". The caller holds d.mu.
 func (d *Daemon) tellOf(n *node, t api.EventType, message string) {
 	if d.observe.Heard() {
@@ -53,9 +59,6 @@ func (d *Daemon) tellOf(n *node, t api.EventType, message string) {
 		d.observe.TellOf(n.record(), t, message)
 	}
 }
-
-// byRule is the cause that events name for what rules do.
-const byRule = "rule"
 
 // tellSet publishes the change of a node by a command or a rule: before is nil for a new node, now is nil if it was
 // lifted. The caller holds d.mu.
@@ -72,19 +75,4 @@ func (d *Daemon) tellSet(before, now *node, by string) {
 		is = now.record()
 	}
 	d.observe.TellChange(was, is, by)
-}
-
-// tellMatched publishes that rules match a process.
-func (d *Daemon) tellMatched(res identity.Resolved, program string, m matched) {
-	if !d.observe.Heard() {
-		return
-	}
-	subject := res.Subject
-	e := api.Event{Type: api.EventRuleMatched, Subject: &subject, Name: res.Name, By: byRule, PID: int(res.Key), Program: program}
-	for _, list := range m {
-		for _, r := range list.all() {
-			e.Rules = append(e.Rules, api.RuleOrigin{Name: r.Name, File: r.File, Line: r.Line})
-		}
-	}
-	d.observe.Tell(observe.UsersOnly([2]uint32{res.UID}), e)
 }

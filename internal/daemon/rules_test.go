@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,19 +14,17 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
-	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/rules"
-	"github.com/netnice/netnice/internal/statefile"
 )
 
 func TestRulesAtExecAndReload(t *testing.T) {
 	a, b := name("a"), name("b")
 	c := newClerk(t, new(enforcetest.Kernel), "", nil)
 	require.False(t, c.fake.Follows(), "nothing is followed without rules")
-	early := c.runs(a, 0)
-	c.write(rule(a, "up = '1MB/s'"))
+	early := c.Run(a, 0)
+	c.Write(rule(a, "up = '1MB/s'"))
 	require.Equal(t, 0, c.count())
 	c.reload()
 	require.True(t, c.fake.Follows())
@@ -38,7 +35,7 @@ func TestRulesAtExecAndReload(t *testing.T) {
 
 	// A new rate changes limits in place, and a file with an error changes nothing.
 	sets := c.fake.Calls("set")
-	c.write(rule(a, "up = '2MB/s'"))
+	c.Write(rule(a, "up = '2MB/s'"))
 	list := c.reload()
 	require.Empty(t, list.Problems)
 	require.Equal(t, 2, list.Rules[0].Nodes)
@@ -46,22 +43,22 @@ func TestRulesAtExecAndReload(t *testing.T) {
 	require.EqualValues(t, 2e6, c.limit(late))
 	require.Equal(t, sets+2, c.fake.Calls("set"))
 	require.Zero(t, c.fake.Calls("RemoveNode"))
-	c.write("[[rule]]\n" + rule(a, "up = '3MB/s'"))
+	c.Write("[[rule]]\n" + rule(a, "up = '3MB/s'"))
 	list = c.reload()
 	require.NotEmpty(t, list.Problems)
 	require.Equal(t, 1, list.Problems[0].Line)
 	require.EqualValues(t, 2e6, c.limit(late))
 
 	// A changed file is read without a request, too.
-	c.write(rule(a, "up = '4MB/s'") + rule(b, "up = '5MB/s'"))
+	c.Write(rule(a, "up = '4MB/s'") + rule(b, "up = '5MB/s'"))
 	c.eventually("a changed file is read", func() bool { return c.limit(late) == 4e6 && c.limit(other) == 5e6 })
 
 	// One rule is left.
-	c.write(rule(b, "up = '5MB/s'"))
+	c.Write(rule(b, "up = '5MB/s'"))
 	c.reload()
 	require.Zero(t, c.limit(late))
 	require.EqualValues(t, 5e6, c.limit(other))
-	require.NoError(t, os.Remove(filepath.Join(c.dir, "netnice.toml")))
+	require.NoError(t, os.Remove(filepath.Join(c.System(), "netnice.toml")))
 	c.reload()
 	require.Equal(t, 0, c.count())
 	require.False(t, c.fake.Follows())
@@ -75,7 +72,7 @@ func TestRulesAndCommands(t *testing.T) {
 	subject := fmt.Sprint("pid:", pid)
 	nodes, err := c.nodesFor(subject)
 	require.NoError(t, err)
-	require.Equal(t, &api.RuleOrigin{Name: a, File: filepath.Join(c.dir, "netnice.toml"), Line: 1}, nodes[0].Limits[0].Rule)
+	require.Equal(t, &api.RuleOrigin{Name: a, File: filepath.Join(c.System(), "netnice.toml"), Line: 1}, nodes[0].Limits[0].Rule)
 
 	node := c.mustSet(root, subject, up(5e6))
 	require.EqualValues(t, 5e6, c.limit(pid))
@@ -99,7 +96,7 @@ func TestRulesAndCommands(t *testing.T) {
 
 	// The other way round: the command's limit stays when the rule goes.
 	c.mustSet(root, subject, up(5e6))
-	c.write("")
+	c.Write("")
 	c.reload()
 	require.EqualValues(t, 5e6, c.limit(pid))
 	_, err = c.set(root, "rule:"+a, up(1e6))
@@ -117,7 +114,7 @@ func TestRulesOutliveTheDaemon(t *testing.T) {
 	require.NoError(t, c.stop())
 
 	// The file is wrong at the start: the limits in force stay.
-	c.write("[[rule]]")
+	c.Write("[[rule]]")
 	c.harness = start(t, fake, opts)
 	c.eventually("the rules are read", c.haveRead)
 	require.EqualValues(t, 1e6, c.limit(pid))
@@ -126,14 +123,14 @@ func TestRulesOutliveTheDaemon(t *testing.T) {
 	require.NoError(t, c.stop())
 
 	removed := fake.Calls("RemoveNode")
-	c.write(rule(a, "up = '2MB/s'") + rule(b, "up = '2MB/s'\nshare = 'all'"))
+	c.Write(rule(a, "up = '2MB/s'") + rule(b, "up = '2MB/s'\nshare = 'all'"))
 	c.harness = start(t, fake, opts)
 	c.eventually("the rules are read", func() bool { return c.limit(pid) == 2e6 })
 	require.Equal(t, removed, fake.Calls("RemoveNode"))
 	require.Equal(t, 2, c.count())
 	require.NoError(t, c.stop())
 
-	c.write("")
+	c.Write("")
 	c.harness = start(t, fake, opts)
 	c.eventually("rules that went meanwhile", func() bool { return c.count() == 0 })
 }
@@ -145,7 +142,7 @@ func TestRulesInATree(t *testing.T) {
 	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '1MB/s'")+rule(b, "up = '2MB/s'"), nil)
 	outer := c.started(a)
 	id := c.fake.Trees(outer)[0]
-	inner, other := c.runs(a, 0), c.runs(b, 0)
+	inner, other := c.Run(a, 0), c.Run(b, 0)
 	c.fake.SetTrees(inner, id)
 	c.fake.SetTrees(other, id)
 	c.fake.Exec(inner)
@@ -160,7 +157,7 @@ func TestRulesInATree(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, shell.Start())
 	t.Cleanup(func() { end(shell) })
-	c.write(rule("bash", fmt.Sprintf("user = %d\ncommand = 'bash -c read; exec*'\nup = '3MB/s'", os.Getuid())) + rule(a, "up = '1MB/s'"))
+	c.Write(rule("bash", fmt.Sprintf("user = %d\ncommand = 'bash -c read; exec*'\nup = '3MB/s'", os.Getuid())) + rule(a, "up = '1MB/s'"))
 	c.reload()
 	pid := shell.Process.Pid
 	require.EqualValues(t, 3e6, c.limit(pid))
@@ -185,9 +182,9 @@ func TestRulesForAllTogether(t *testing.T) {
 	require.Equal(t, "rule:"+a, nodes[0].Subject.String())
 
 	// A process in a tree with a limit gets a node of its own, inside that tree.
-	outer := c.runs(name("b"), 0)
+	outer := c.Run(name("b"), 0)
 	node := c.mustSet(root, fmt.Sprint("pid:", outer), up(1e5))
-	three := c.runs(a, 0)
+	three := c.Run(a, 0)
 	c.fake.SetTrees(three, node.ID)
 	c.fake.Exec(three)
 	c.settled()
@@ -198,7 +195,7 @@ func TestRulesForAllTogether(t *testing.T) {
 	require.Equal(t, node.ID, spec.Parent)
 
 	// With other conditions the matching processes get a new node, and the old one goes.
-	c.write(rule(a, fmt.Sprintf("user = %d\nup = '1MB/s'\nshare = 'all'", os.Getuid())))
+	c.Write(rule(a, fmt.Sprintf("user = %d\nup = '1MB/s'\nshare = 'all'", os.Getuid())))
 	c.reload()
 	require.NotContains(t, c.fake.Trees(one), shared)
 	require.Equal(t, c.fake.Trees(one), c.fake.Trees(two))
@@ -218,14 +215,12 @@ func TestUsersOwnRules(t *testing.T) {
 	const bob, eve = 1_999_000_001, 1_999_000_002
 	home := t.TempDir()
 	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '2MB/s'"), func(*Options) {})
-	bobs, eves := c.runs(b, bob), c.runs(b, eve)
-	both := c.runs(a, bob)
+	bobs, eves := c.Run(b, bob), c.Run(b, eve)
+	both := c.Run(a, bob)
 	path := filepath.Join(home, rules.OfUser)
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(t, os.WriteFile(path, []byte(rule(b, "up = '3MB/s'")+rule(a, "up = '1MB/s'")), 0o600))
-	c.rules.mu.Lock()
-	c.homes[bob] = home
-	c.rules.mu.Unlock()
+	c.AddHome(bob, home)
 	c.eventually("a file that is not his is told", func() bool {
 		list, err := c.Rules(context.Background(), auth.Actor{UID: bob})
 		return err == nil && len(list.Problems) == 1 && strings.Contains(list.Problems[0].Message, "belongs to uid 0")
@@ -262,27 +257,6 @@ func TestUsersOwnRules(t *testing.T) {
 	c.eventually("his rules are gone", func() bool { return c.limit(bobs) == 0 && c.limit(both) == 2e6 })
 }
 
-// A rule holds by the time of the day, and a look at all processes makes up for lost events.
-func TestRulesByTime(t *testing.T) {
-	a, b := name("a"), name("b")
-	var clock atomicTime
-	clock.set(time.Date(2026, 11, 20, 7, 59, 0, 0, time.UTC))
-	c := newClerk(t, new(enforcetest.Kernel), rule(a, "time = '08:00-17:00'\ndays = 'mon-fri'\nup = '1MB/s'")+rule(b, "up = '1MB/s'"),
-		func(o *Options) { o.now = clock.get })
-	pid := c.started(a)
-	require.Zero(t, c.limit(pid))
-	clock.set(time.Date(2026, 11, 20, 8, 0, 1, 0, time.UTC))
-	c.eventually("the day begins", func() bool { return c.limit(pid) == 1e6 })
-	clock.set(time.Date(2026, 11, 20, 17, 0, 1, 0, time.UTC))
-	c.eventually("the day ends", func() bool { return c.limit(pid) == 0 })
-
-	lost := c.runs(b, 0)
-	time.Sleep(3 * c.opts.Tick)
-	require.Zero(t, c.limit(lost), "nobody told of it")
-	c.fake.Lose()
-	c.eventually("a lost event is made up for", func() bool { return c.limit(lost) == 1e6 })
-}
-
 // A daemon on demand follows no rules, and says so.
 func TestRulesNeedADaemonThatStays(t *testing.T) {
 	fake := new(enforcetest.Kernel)
@@ -295,27 +269,4 @@ func TestRulesNeedADaemonThatStays(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, list.Followed)
 	require.False(t, fake.Follows())
-}
-
-// The container of a process is kept with its limit, also after the process has ended, and after a restart.
-func TestContainerOfARuleIsKept(t *testing.T) {
-	list, err := rules.Parse("f", []byte("[[rule]]\ncontainer = 'web-*'\nup = '1MB/s'"), rules.Context{})
-	require.NoError(t, err)
-	set := rules.Compile(list)
-	f := desired.Facts{Exe: "/usr/bin/curl", Comm: "curl", In: rules.Container{Names: []string{"web-1"}, ID: strings.Repeat("a", 64)}}
-	text, err := json.Marshal(f)
-	require.NoError(t, err)
-	var again desired.Facts
-	require.NoError(t, statefile.Strictly(text, &again))
-	require.Equal(t, f, again)
-	holding, _ := set.Match(again, time.Now())
-	require.Len(t, holding, 1)
-	f.In = rules.Container{}
-	text, err = json.Marshal(f)
-	require.NoError(t, err)
-	require.NotContains(t, string(text), "In", "most processes are in none")
-	holding, _ = set.Match(f, time.Now())
-	require.Empty(t, holding)
-	require.Equal(t, "web, also", containerText(rules.Container{Names: []string{"web", "also"}, ID: "a"}))
-	require.Equal(t, "a", containerText(rules.Container{ID: "a"}))
 }

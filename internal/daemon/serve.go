@@ -29,11 +29,7 @@ const (
 func (d *Daemon) life(ctx context.Context) (departure, error) {
 	house, cancel := context.WithCancel(ctx)
 	var keepers sync.WaitGroup
-	if d.followsRules() { // before any loop may look at rules
-		if err := d.rules.homes.watch.open(); err != nil {
-			d.log.Warn("each home is looked at for rules all the time", "err", err)
-		}
-	}
+	d.rules.Open() // before any loop or request may look at rules
 	var ticks pulse
 	ticking := func(keep func(context.Context, <-chan time.Time)) {
 		beat := ticks.beat()
@@ -46,9 +42,9 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	ticking(d.adaptation.Keep)
 	ticking(d.keepEach)
 	keepers.Go(func() { d.keepNames(house) })
-	if d.followsRules() {
-		ticking(d.keepRules)
-		keepers.Go(func() { d.keepExecs(house) })
+	if d.rules.Follows() {
+		ticking(d.rules.Keep)
+		keepers.Go(func() { d.rules.KeepExecs(house) })
 	}
 	keepers.Go(func() { ticks.run(house, d.opts.Tick) })
 	defer keepers.Wait()

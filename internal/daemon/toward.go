@@ -12,7 +12,6 @@ import (
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
-	"github.com/netnice/netnice/internal/rules"
 )
 
 // Limits that commands set on a destination have nodes like those of rules. Each node belongs to one owner; another
@@ -102,7 +101,7 @@ func (d *Daemon) compileDestinations(extra *node) (made commanded, over map[uint
 		books[n.book()][number] = destination.Limit{Selector: d.resolved(n.to.selector), Listed: d.listed(n), Rule: number, Rank: n.to.rank()}
 	}
 	files := map[uint32][]enforce.DestinationPrefix{}
-	for _, p := range d.destined.prefixes {
+	for _, p := range d.destined.Prefixes {
 		files[p.Book] = append(files[p.Book], p)
 		if books[p.Book] == nil {
 			books[p.Book] = map[uint32]destination.Limit{}
@@ -129,14 +128,13 @@ func (d *Daemon) numberToward(n *node, used map[uint32]string) uint32 {
 	whose := fmt.Sprintf("%d to %s of rank %d", n.book(), n.to.selector, n.to.rank())
 	h := fnv.New32a()
 	fmt.Fprint(h, whose)
-	flags := protocolFlag(rules.Protocol(n.to.selector.Protocol))
+	flags := enforce.ProtocolFlag(n.to.selector.Protocol)
 	if n.to.scope == nil {
 		flags |= enforce.RuleEverybody
 	}
 	for number := h.Sum32(); ; number++ {
 		number = number&^enforce.RuleFlags | flags
-		_, ruled := d.destined.rules[number]
-		if !ruled && number&^enforce.RuleFlags != 0 && (used[number] == "" || used[number] == whose) {
+		if !d.destined.HasNumber(number) && number&^enforce.RuleFlags != 0 && (used[number] == "" || used[number] == whose) {
 			used[number] = whose
 			return number
 		}
@@ -146,7 +144,7 @@ func (d *Daemon) numberToward(n *node, used map[uint32]string) uint32 {
 // bindDestinations reports whether the daemon knows the rules of files, beside which the limits of commands hold. With
 // files that were wrong from the start, the destinations of former rules stay unchanged. The caller holds d.mu.
 func (d *Daemon) bindDestinations() bool {
-	if d.destined.known {
+	if d.destined.Known {
 		return true
 	}
 	for n := range d.nodes.All() {

@@ -18,37 +18,16 @@ type subordinates struct {
 	list     atomic.Pointer[[]enforce.Subordinates] // read without a lock
 	changed  time.Time
 	size     int64
-	again    time.Time // when to read the file again because users in it are not known; zero = not
-	complain string    // logged already
-	lookUps  lookUps   // look-ups of these users
-	hanging  bool      // the log says that some look-ups have no answer
+	again    time.Time       // when to read the file again because users in it are not known; zero = not
+	complain string          // logged already
+	lookUps  account.LookUps // look-ups of these users
+	hanging  bool            // the log says that some look-ups have no answer
 }
-
-// lookUps are the pending look-ups of the users in a file. However many there are, the daemon waits as long as answers
-// come.
-type lookUps struct {
-	answered int       // the greatest number of answers so far
-	since    time.Time // time of the last new answer
-}
-
-// lookUpPatience is the time that the daemon waits for the name service while no answer comes.
-const lookUpPatience = 10 * time.Second
-
-// areOver reports whether no answer has come for that time; answered is the present number of answers.
-func (l *lookUps) areOver(now time.Time, answered int) bool {
-	if l.since.IsZero() || answered > l.answered {
-		l.answered, l.since = answered, now
-	}
-	return now.Sub(l.since) >= lookUpPatience
-}
-
-// isAnswer reports whether a look-up of a user has an answer, even if it is that there is no such user.
-func isAnswer(err error) bool { return err == nil || errors.Is(err, account.ErrUnknown) }
 
 const (
 	// subordinatesSoon is the delay before users with a pending look-up are read again. subordinatesLate is the delay
 	// for users that the name service did not know: most of them are gone. After a look-up without an answer it is
-	// missingPause.
+	// account.MissingPause.
 	subordinatesSoon = time.Second
 	subordinatesLate = 10 * time.Minute
 )
@@ -73,7 +52,7 @@ func (d *Daemon) readSubordinates() {
 	answered, unanswered := 0, 0
 	list, missing, err := identity.Subordinates(d.opts.Subordinates, func(name string) (uint32, error) {
 		uid, err := d.resolver.Accounts().UIDSoon(name)
-		if isAnswer(err) {
+		if account.IsAnswer(err) {
 			answered++
 		} else {
 			unanswered++
@@ -92,14 +71,14 @@ func (d *Daemon) readSubordinates() {
 	}
 	s.list.Store(&list)
 	s.changed, s.size, s.again, s.complain = changed, size, time.Time{}, ""
-	if errors.Is(missing, account.ErrPending) && !s.lookUps.areOver(now, answered) {
+	if errors.Is(missing, account.ErrPending) && !s.lookUps.AreOver(now, answered) {
 		s.again = now.Add(subordinatesSoon)
 		return
 	}
-	s.lookUps = lookUps{}
+	s.lookUps = account.LookUps{}
 	switch {
 	case unanswered > 0:
-		s.again = now.Add(missingPause)
+		s.again = now.Add(account.MissingPause)
 	case missing != nil:
 		s.again = now.Add(subordinatesLate)
 	}

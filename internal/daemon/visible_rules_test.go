@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,7 +11,6 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
-	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
@@ -55,7 +56,7 @@ up = "2MB/s"
 	require.Equal(t, []string{"to (hidden)"}, list.Rules[0].Connections)
 
 	// An error may quote the destination.
-	c.write(strings.Replace(text, "203.0.113.0/24", "203.0.113.7/24", 1))
+	c.Write(strings.Replace(text, "203.0.113.0/24", "203.0.113.7/24", 1))
 	c.reload()
 	for _, by := range []auth.Actor{root, eves} {
 		list, err := c.Rules(t.Context(), by)
@@ -71,7 +72,7 @@ func TestDestinationsOfRulesOnProcesses(t *testing.T) {
 	testutil.RequireRoot(t) // processes have to belong to the users
 	a := name("a")
 	c := newClerk(t, new(enforcetest.Kernel), rule(a, "user = 41001\nto = '203.0.113.0/24'\nup = '1MB/s'"), nil)
-	his, hers := c.runs(a, bobs.UID), c.runs(a, eves.UID)
+	his, hers := c.Run(a, bobs.UID), c.Run(a, eves.UID)
 	for _, pid := range []int{his, hers} {
 		c.fake.Exec(pid)
 	}
@@ -98,46 +99,51 @@ func TestDestinationsOfRulesOnProcesses(t *testing.T) {
 // A user may name a unit or a cgroup so that the administrator's rule matches. The match does not reveal the
 // destination of the rule.
 func TestDestinationsOfRulesByOwnNames(t *testing.T) {
-	c := newClerk(t, new(enforcetest.Kernel), "[[rule]]\nname = 'r'\nunit = 'x.service'\nto = '203.0.113.0/24'\nup = '1MB/s'\n", nil)
-	const manager = "/user.slice/user-41001.slice/user@41001.service"
-	for _, f := range []*desired.Facts{
-		{Exe: "/bin/a", Comm: "a", User: bobs.UID, Group: manager + "/x.service", SystemGroup: manager},
-		{Exe: "/bin/a", Comm: "a", User: bobs.UID, Group: "/system.slice/x.service", SystemGroup: "/system.slice/x.service"},
+	for name, mayKnow := range map[string]bool{
+		"/user.slice/user-41001.slice/user@41001.service/x.service": false,
+		"/system.slice/x.service":                                   true,
 	} {
-		mayKnow := f.SystemGroup == f.Group
-		cmd := sleeper(t)
-		res, err := c.resolver.Resolve(t.Context(), identity.PIDSubject(cmd.Process.Pid))
-		require.NoError(t, err)
-		res.UID = bobs.UID
-		c.rules.mu.Lock()
-		now := c.now()
-		m := c.match(f, now)
-		require.Len(t, m[enforce.OwnerAdmin].destined, 1)
-		for by, sees := range map[auth.Actor]bool{bobs: mayKnow, {}: true} {
-			verdicts := c.verdicts(by, f)
-			require.Len(t, verdicts, 1)
-			require.True(t, verdicts[0].Matches)
-			require.Equal(t, sees, strings.Contains(told(t, verdicts, nil), secret), "rules test")
-		}
-		tree := c.applyRules(res, f, m, now)
-		c.settleDestinations(m)
-		c.rules.mu.Unlock()
-		require.NotNil(t, tree)
-		c.mu.Lock()
-		found := 0
-		for _, n := range c.nodes.Sorted() {
-			if n.res.Kind == enforce.KindDestination {
-				found++
-				require.Equal(t, mayKnow, n.record().DestinationIsFor(bobs))
-				require.Equal(t, mayKnow, n.record().IsOpenTo(tree.record()))
-				require.True(t, n.record().DestinationIsFor(root))
-			}
-		}
-		require.Equal(t, 1, found)
-		require.NoError(t, c.drop(tree))
-		c.followDestinations()
-		c.mu.Unlock()
+		t.Run(name, func(t *testing.T) { destinationOfRuleByName(t, name, mayKnow) })
 	}
+}
+
+// destinationOfRuleByName has a rule match the process 4711 of bob's by the name of its cgroup.
+func destinationOfRuleByName(t *testing.T, cgroup string, mayKnow bool) {
+	const text = "[[rule]]\nname = 'r'\nunit = 'x.service'\nto = '203.0.113.0/24'\nup = '1MB/s'\n"
+	c := newClerk(t, new(enforcetest.Kernel), text, func(o *Options) {
+		o.Identity.Proc, o.Identity.VarLib = fakeProc(t), t.TempDir()
+		process := filepath.Join(o.Identity.Proc, "4711")
+		for name, text := range map[string]string{
+			"comm": "a\n", "cgroup": "0::" + cgroup + "\n", "status": fmt.Sprintf("Name:\ta\nTgid:\t4711\nPid:\t4711\nPPid:\t1\nUid:\t%d\t0\t0\t0\n", bobs.UID),
+		} {
+			require.NoError(t, os.WriteFile(filepath.Join(process, name), []byte(text), 0o644))
+		}
+		require.NoError(t, os.Symlink("/bin/a", filepath.Join(process, "exe")))
+		require.NoError(t, os.MkdirAll(filepath.Join(o.Identity.CgroupRoot, "system.slice/x.service"), 0o755))
+		require.NoError(t, os.MkdirAll(filepath.Join(o.Identity.CgroupRoot, "user.slice/user-41001.slice"), 0o755))
+	})
+	for by, sees := range map[auth.Actor]bool{bobs: mayKnow, {}: true} {
+		test, err := c.TestRules(t.Context(), by, 4711)
+		require.NoError(t, err)
+		require.Len(t, test.Rules, 1)
+		require.True(t, test.Rules[0].Matches)
+		require.Equal(t, sees, strings.Contains(told(t, test.Rules, nil), secret), "rules test")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tree := c.nodes.FindName(identity.PIDSubject(4711))
+	require.NotNil(t, tree)
+	require.Len(t, tree.ruled.Owners[enforce.OwnerAdmin].To, 1)
+	found := 0
+	for n := range c.nodes.All() {
+		if n.res.Kind == enforce.KindDestination {
+			found++
+			require.Equal(t, mayKnow, n.record().DestinationIsFor(bobs))
+			require.Equal(t, mayKnow, n.record().IsOpenTo(tree.record()))
+			require.True(t, n.record().DestinationIsFor(root))
+		}
+	}
+	require.Equal(t, 1, found)
 }
 
 // The fact that one owner has too many limits for an address is not visible to others, and does not restrict them.
@@ -146,7 +152,7 @@ func TestTooManyDestinationsOfAnother(t *testing.T) {
 	for i := range enforce.MostDestinationRules {
 		c.mustSet(root, fmt.Sprintf("to:203.0.113.0/24:%d", i+1), up(1e6))
 	}
-	c.write("[[rule]]\nto = '203.0.113.7'\nup = '1MB/s'\n")
+	c.Write("[[rule]]\nto = '203.0.113.7'\nup = '1MB/s'\n")
 	require.Empty(t, c.reload().Problems)
 	_, err := c.set(root, "to:192.0.2.0/24", up(1e6))
 	requireCode(t, api.CodeConflict, err)

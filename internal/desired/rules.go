@@ -28,7 +28,7 @@ type OwnerRules struct {
 	From  [enforce.Directions]rules.Origin `json:"from"` // origin of each rate
 	Rules []rules.Origin                   `json:"rules,omitempty"`
 	// To holds the rules for a destination that match the process. Their limits are on nodes of their own: see
-	// internal/daemon/destined.go.
+	// internal/source/rulefiles/destinations.go.
 	To []rules.Origin `json:"to,omitempty"`
 	// Facts holds the facts of the process when it matched the owner's rules. A program that another owner's rules
 	// match must not change the requests of this owner's rules.

@@ -207,7 +207,7 @@ func TestRuleHoldsAtExec(t *testing.T) {
 // The daemon reads rules again under load: no limit is lost for a moment, an invalid rule changes nothing, and
 // running programs obey the new ones.
 func TestRulesAreReadAgain(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestRulesAtExecAndReload, TestReloadReadsOneUsersFile")
+	testutil.SkipUnlessAll(t, "internal/daemon TestRulesAtExecAndReload, internal/source/rulefiles TestReloadReadsOneUsersFile")
 	t.Parallel()
 	sessionUser := newUsers()
 	r := newRuled(t, "")

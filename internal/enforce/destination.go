@@ -47,3 +47,14 @@ const (
 	// MostDestinationPrefixes bounds the number of prefixes in all.
 	MostDestinationPrefixes = 131072
 )
+
+// ProtocolFlag returns the flag in the number of a rule for "tcp" or "udp" only; 0 for both.
+func ProtocolFlag(protocol string) uint32 {
+	switch protocol {
+	case "tcp":
+		return RuleTCP
+	case "udp":
+		return RuleUDP
+	}
+	return 0
+}

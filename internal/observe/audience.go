@@ -56,6 +56,9 @@ func (o *Observer) TellOf(n *Node, t api.EventType, message string) {
 	o.events.tell(n.audience(), e)
 }
 
+// ByRule is the cause that events name for what rules do.
+const ByRule = "rule"
+
 // TellChange publishes the change of a node by a command or a rule: before is nil for a new node, now is nil if it was
 // lifted. The change has been published, so that a reader of the event finds it in a list.
 func (o *Observer) TellChange(before, now *Node, by string) {

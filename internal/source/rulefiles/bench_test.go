@@ -1,17 +1,18 @@
-package daemon
+package rulefiles
 
 import (
 	"fmt"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// BenchmarkExec measures the daemon's cost of one exec: reading the process, and comparing it with up to a thousand
+// BenchmarkExec measures the cost of one exec: reading the process, and comparing it with up to a thousand
 // rules that all do not match.
 func BenchmarkExec(b *testing.B) {
 	programs := func(i int) string { return fmt.Sprintf("program = 'program-%d'", i) }
@@ -33,10 +34,10 @@ func BenchmarkExec(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				d := &Daemon{resolver: resolver}
-				d.rules.system.set = rules.Compile(list)
+				s := New(Options{Resolver: resolver, Host: new(memory), Now: time.Now})
+				s.system.set = rules.Compile(list)
 				for b.Loop() {
-					d.executed(b.Context(), enforce.Exec{PID: os.Getpid()})
+					s.executed(b.Context(), enforce.Exec{PID: os.Getpid()})
 				}
 			})
 		}

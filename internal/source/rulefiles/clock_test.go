@@ -1,4 +1,4 @@
-package daemon
+package rulefiles
 
 import (
 	"sync/atomic"

@@ -1,7 +1,6 @@
-package daemon
+package rulefiles
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/identity"
 )
 
-// The daemon reads the container engine's files without the lock on the rules.
+// The source reads the container engine's files without the lock on the rules.
 func TestContainersAreLookedUpWithoutTheRulesLock(t *testing.T) {
 	const pid = 4242
 	proc, lib := t.TempDir(), t.TempDir()
@@ -27,12 +26,13 @@ func TestContainersAreLookedUpWithoutTheRulesLock(t *testing.T) {
 	id := strings.Repeat("a", 64)
 	group := "system.slice/docker-" + id + ".scope"
 	written := filepath.Join(lib, "docker/containers", id, "config.v2.json")
-	c := newClerk(t, new(enforcetest.Kernel), "[[rule]]\ncontainer = 'web'\nup = '1MB/s'\n", func(o *Options) {
-		o.Identity.Proc, o.Identity.VarLib = proc, lib
-		require.NoError(t, os.MkdirAll(filepath.Join(o.Identity.CgroupRoot, group), 0o755))
-		require.NoError(t, os.MkdirAll(filepath.Dir(written), 0o755))
-		require.NoError(t, unix.Mkfifo(written, 0o600)) // a reader that opens it waits for a writer
-	})
+	cgroups := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(cgroups, group), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Dir(written), 0o755))
+	require.NoError(t, unix.Mkfifo(written, 0o600)) // a reader that opens it waits for a writer
+	resolver, err := identity.New(identity.Options{Proc: proc, VarLib: lib, CgroupRoot: cgroups})
+	require.NoError(t, err)
+	c := newHarness(t, "[[rule]]\ncontainer = 'web'\nup = '1MB/s'\n", func(o *Options) { o.Resolver = resolver })
 	process := filepath.Join(proc, fmt.Sprint(pid))
 	write(filepath.Join(process, "comm"), "web\n")
 	write(filepath.Join(process, "status"), "Name:\tweb\nPPid:\t1\nUid:\t0\t0\t0\t0\n")
@@ -47,14 +47,13 @@ func TestContainersAreLookedUpWithoutTheRulesLock(t *testing.T) {
 		}
 		return err == nil
 	})
-	listed := make(chan error, 1)
+	listed := make(chan struct{})
 	go func() {
-		_, err := c.Rules(context.Background(), root)
-		listed <- err
+		c.List(root)
+		close(listed)
 	}()
 	select {
-	case err := <-listed:
-		require.NoError(t, err)
+	case <-listed:
 	case <-time.After(soon):
 		t.Error("a list of the rules waits for an engine")
 	}

@@ -1,4 +1,4 @@
-package daemon
+package rulefiles
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -91,18 +90,18 @@ func TestHomeWatch(t *testing.T) {
 	require.False(t, w.add(uid, path("nosuch")), "a home that does not exist is not watched")
 }
 
-// A change of the rules of a user acts at once, though the daemon looks at nothing else then.
+// A change of the rules of a user acts at once, though the source looks at nothing else then.
 func TestOwnRulesActAtOnce(t *testing.T) {
 	testutil.RequireRoot(t)
 	const uid = 1_999_000_310
 	home := t.TempDir()
 	require.NoError(t, os.Chmod(home, 0o755))
 	require.NoError(t, os.Chown(home, uid, uid))
-	c := newClerk(t, new(enforcetest.Kernel), "", func(o *Options) {
+	c := newHarness(t, "", func(o *Options) {
 		o.Tick = time.Hour
 		o.Homes = func() (map[uint32]string, error) { return map[uint32]string{uid: home}, nil }
 	})
-	pid := c.runs(name("mine"), uid)
+	pid := c.Run(name("mine"), uid)
 	folder := filepath.Join(home, ".config", "netnice")
 	require.NoError(t, os.MkdirAll(folder, 0o755))
 	for _, rate := range []uint64{1e6, 2e6} {
@@ -120,12 +119,12 @@ func TestOwnRulesActAtOnce(t *testing.T) {
 // A change of the administrator's rules acts at once as well, also in a folder that is new.
 func TestSystemRulesActAtOnce(t *testing.T) {
 	testutil.RequireRoot(t)
-	c := newClerk(t, new(enforcetest.Kernel), "", func(o *Options) { o.Tick = time.Hour })
-	pid := c.runs(name("its"), 0)
-	c.write(rule(name("its"), "up = '1MB/s'"))
+	c := newHarness(t, "", func(o *Options) { o.Tick = time.Hour })
+	pid := c.Run(name("its"), 0)
+	c.Write(rule(name("its"), "up = '1MB/s'"))
 	c.eventually("the rule holds", func() bool { return c.limit(pid) == 1e6 })
-	require.NoError(t, os.Mkdir(filepath.Join(c.dir, "conf.d"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "conf.d", "more.toml"), []byte(rule(name("its"), "up = '500kB/s'")), 0o644))
-	c.write("")
+	require.NoError(t, os.Mkdir(filepath.Join(c.System(), "conf.d"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(c.System(), "conf.d", "more.toml"), []byte(rule(name("its"), "up = '500kB/s'")), 0o644))
+	c.Write("")
 	c.eventually("the other file's rule holds", func() bool { return c.limit(pid) == 5e5 })
 }

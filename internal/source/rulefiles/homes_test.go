@@ -1,12 +1,8 @@
-package daemon
+package rulefiles
 
 import (
-	"context"
-	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,87 +11,61 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/internal/auth"
-	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/testutil"
 )
-
-// logText is the text that a daemon has logged.
-type logText struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-// Write implements io.Writer.
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logText) logger(t *testing.T) *slog.Logger {
-	return slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), l), nil))
-}
-
-// count returns how often something was logged.
-func (l *logText) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), what)
-}
 
 // Homes that do not answer neither keep others' rules from being read nor make any caller wait. They are logged once.
 func TestHomesThatDoNotAnswer(t *testing.T) {
 	testutil.RequireRoot(t)
 	const firstStuck, stuck, firstUser, users = 1_999_000_100, 20, 1_999_000_200, 20
 	const notAnswering = `stay" uid=19990001` // log line about one of the users whose homes hang
-	var log logText
+	var log testutil.Log
 	var hang, locked atomic.Bool
 	var looks [stuck]atomic.Int32 // at homes that do not answer
-	var daemon atomic.Pointer[Daemon]
+	var source atomic.Pointer[Source]
 	var forward atomic.Int64 // ns
 	until := make(chan struct{})
 	answer := sync.OnceFunc(func() { close(until) })
-	c := newClerk(t, new(enforcetest.Kernel), "", func(o *Options) {
-		o.Logger = log.logger(t)
-		o.now = func() time.Time { return time.Now().Add(time.Duration(forward.Load())) }
+	c := newHarness(t, "", func(o *Options) {
+		o.Log = log.Logger(t)
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(forward.Load())) }
 		o.atHome = func(uid uint32) {
 			if hang.Load() && uid >= firstStuck && uid < firstStuck+stuck {
 				looks[uid-firstStuck].Add(1)
 				<-until
 				return
 			}
-			if d := daemon.Load(); d != nil && !getsFree(&d.rules.mu) {
+			if s := source.Load(); s != nil && !getsFree(&s.mu) {
 				locked.Store(true)
 			}
 		}
 	})
 	t.Cleanup(answer)
-	daemon.Store(c.Daemon)
+	source.Store(c.Source)
 	count := func() (rules, problems int) {
-		list, err := c.Rules(context.Background(), root)
-		require.NoError(t, err)
+		list := c.List(root)
 		for _, p := range list.Problems {
 			require.Contains(t, p.Message, "does not answer")
 		}
 		return len(list.Rules), len(list.Problems)
 	}
 	for i := range uint32(stuck) {
-		c.ownRules(firstStuck+i, rule("x", "up = '1MB/s'"))
+		c.WriteOwn(firstStuck+i, rule("x", "up = '1MB/s'"))
 	}
 	c.eventually("all are read", func() bool { rules, _ := count(); return rules == stuck })
 	hang.Store(true)
 	for i := range uint32(stuck) {
-		c.touchRules(firstStuck + i)
+		c.TouchOwn(firstStuck + i)
 	}
 	for i := range uint32(users) {
-		c.ownRules(firstUser+i, rule("y", "up = '1MB/s'"))
+		c.WriteOwn(firstUser+i, rule("y", "up = '1MB/s'"))
 	}
 	c.eventually("those who answer are read, and the others' rules stay", func() bool {
 		rules, problems := count()
 		return rules == stuck+users && problems == stuck
 	})
 	time.Sleep(20 * c.opts.Tick)
-	require.Equal(t, stuck, log.count(notAnswering), "each is told once")
+	require.Equal(t, stuck, log.Count(notAnswering), "each is told once")
 	for i := range looks {
 		require.EqualValues(t, 1, looks[i].Load(), "it is not looked at again while it does not answer")
 	}
@@ -103,7 +73,7 @@ func TestHomesThatDoNotAnswer(t *testing.T) {
 	answer()
 	c.eventually("they answer again", func() bool { _, problems := count(); return problems == 0 })
 	forward.Add(int64(homeLinePause))
-	c.eventually("that is told", func() bool { return log.count("a home folder answers again") >= stuck })
+	c.eventually("that is told", func() bool { return log.Count("a home folder answers again") >= stuck })
 	require.False(t, locked.Load(), "the lock on the rules is held while homes are looked at")
 }
 
@@ -111,25 +81,24 @@ func TestHomesThatDoNotAnswer(t *testing.T) {
 func TestSlowHome(t *testing.T) {
 	testutil.RequireRoot(t)
 	const user = 1_999_000_300
-	var log logText
+	var log testutil.Log
 	var looks atomic.Int32
-	c := newClerk(t, new(enforcetest.Kernel), "", func(o *Options) {
-		o.Logger = log.logger(t)
+	c := newHarness(t, "", func(o *Options) {
+		o.Log = log.Logger(t)
 		o.atHome = func(uint32) {
 			looks.Add(1)
 			time.Sleep(filePatience + 50*time.Millisecond)
 		}
 	})
-	c.ownRules(user, rule("x", "up = '1MB/s'"))
+	c.WriteOwn(user, rule("x", "up = '1MB/s'"))
 	c.eventually("its rules are read", func() bool {
-		list, err := c.Rules(context.Background(), root)
-		if err != nil || len(list.Rules) != 1 {
+		if list := c.List(root); len(list.Rules) != 1 {
 			return false
 		}
-		c.touchRules(user) // it is looked at again
+		c.TouchOwn(user) // it is looked at again
 		return looks.Load() >= 4
 	})
-	require.Equal(t, 1, log.count("a home folder does not answer"))
+	require.Equal(t, 1, log.Count("a home folder does not answer"))
 }
 
 // getsFree reports whether a lock becomes free within half the time that a look waits for a home.
@@ -145,11 +114,10 @@ func getsFree(lock *sync.Mutex) bool {
 
 // A look ends in time although homes do not answer, and the number of such homes stays below its bound.
 func TestLookAtManyHomes(t *testing.T) {
-	var log logText
+	var log testutil.Log
 	until := make(chan struct{})
-	d := &Daemon{log: log.logger(t), opts: Options{atHome: func(uint32) { <-until }}}
-	h := &d.rules.homes
-	h.hanging, h.told = make(map[uint32]*homeLook), make(map[uint32]homeTold)
+	s := New(Options{Log: log.Logger(t), Now: time.Now, atHome: func(uint32) { <-until }})
+	h := &s.homes
 	home := t.TempDir()
 	look := func(first uint32) {
 		t.Helper()
@@ -158,7 +126,7 @@ func TestLookAtManyHomes(t *testing.T) {
 			list = append(list, &homeLook{uid: first + i, home: home})
 		}
 		began := time.Now()
-		require.Empty(t, d.seeHomes(list, true))
+		require.Empty(t, s.seeHomes(list, true))
 		require.Less(t, time.Since(began), homesPatience+soon)
 	}
 	look(0)
@@ -173,7 +141,7 @@ func TestLookAtManyHomes(t *testing.T) {
 	look(2000)
 	look(3000)
 	require.Len(t, h.hanging, before)
-	require.Equal(t, 1, log.count("so many home folders"))
+	require.Equal(t, 1, log.Count("so many home folders"))
 	close(until)
 	for _, l := range h.hanging {
 		<-l.done
@@ -183,14 +151,13 @@ func TestLookAtManyHomes(t *testing.T) {
 // Slow homes delay a look that was not requested no longer than homes without an answer do.
 func TestLookAtManySlowHomes(t *testing.T) {
 	const slow = filePatience / 10
-	d := &Daemon{log: new(logText).logger(t), opts: Options{atHome: func(uint32) { time.Sleep(slow) }}}
-	d.rules.homes.hanging, d.rules.homes.told = make(map[uint32]*homeLook), make(map[uint32]homeTold)
+	s := New(Options{Log: new(testutil.Log).Logger(t), Now: time.Now, atHome: func(uint32) { time.Sleep(slow) }})
 	home := t.TempDir()
 	var list []*homeLook
 	for uid := range uint32(2 * homesAtOnce * homesPatience / slow) {
 		list = append(list, &homeLook{uid: uid, home: home})
 	}
-	seen := d.seeHomes(list, false)
+	seen := s.seeHomes(list, false)
 	require.NotEmpty(t, seen)
 	require.Less(t, len(seen), len(list))
 }
@@ -199,10 +166,10 @@ func TestLookAtManySlowHomes(t *testing.T) {
 func TestSystemRulesWaitForNoHome(t *testing.T) {
 	const firstUser, users = 1_999_000_400, 20
 	a := name("a")
-	var at atomic.Pointer[clerk]
+	var at atomic.Pointer[harness]
 	var pid int
 	var looks, early atomic.Int32
-	c := newClerk(t, new(enforcetest.Kernel), "", func(o *Options) {
+	c := newHarness(t, "", func(o *Options) {
 		o.Tick = time.Hour // no other look
 		o.atHome = func(uint32) {
 			c := at.Load()
@@ -214,61 +181,57 @@ func TestSystemRulesWaitForNoHome(t *testing.T) {
 			}
 		}
 	})
-	pid = c.runs(a, 0)
-	c.rules.mu.Lock()
+	pid = c.Run(a, 0)
 	for i := range uint32(users) {
-		c.homes[firstUser+i] = t.TempDir()
+		c.AddHome(firstUser+i, t.TempDir())
 	}
-	c.rules.mu.Unlock()
 	at.Store(c)
-	c.write(rule(a, "up = '1MB/s'"))
+	c.Write(rule(a, "up = '1MB/s'"))
 	c.reload()
 	require.EqualValues(t, 1e6, c.limit(pid))
 	require.GreaterOrEqual(t, looks.Load(), int32(users)) // the kernel has told of the change, too
 	require.Zero(t, early.Load(), "looks at homes before the rule was in force")
 }
 
-// The requests of users' own rules stay while a new daemon has read only the administrator's rules.
+// The requests of users' own rules stay while a new source has read only the administrator's rules.
 func TestUsersRulesStayUntilHomesAreSeen(t *testing.T) {
 	testutil.RequireRoot(t)
 	const user = 1_999_000_500
 	a, b := name("a"), name("b")
-	fake := new(enforcetest.Kernel)
-	var opts Options
-	c := newClerk(t, fake, rule(a, "up = '1MB/s'"), func(o *Options) { opts = *o })
-	pid := c.runs(b, user) // before the rules, as nobody tells of its exec
-	c.ownRules(user, rule(b, "up = '3MB/s'"))
+	c := newHarness(t, rule(a, "up = '1MB/s'"), nil)
+	pid := c.Run(b, user) // before the rules, as nobody tells of its exec
+	c.WriteOwn(user, rule(b, "up = '3MB/s'"))
 	c.eventually("a user's own rule", func() bool { return c.limit(pid) == 3e6 })
-	require.NoError(t, c.stop())
-	removed := fake.Calls("RemoveNode")
+	c.stop()
+	lifted := c.lifted
 	var early atomic.Bool
-	former := *c
-	opts.atHome = func(uint32) {
-		if former.limit(pid) != 3e6 {
-			early.Store(true)
+	c.Write(rule(a, "up = '2MB/s'"))
+	c.start(func(o *Options) {
+		o.atHome = func(uint32) {
+			if c.limit(pid) != 3e6 {
+				early.Store(true)
+			}
 		}
-	}
-	c.write(rule(a, "up = '2MB/s'"))
-	c.harness = start(t, fake, opts)
-	c.eventually("the rules are read", c.haveRead)
+	})
+	c.eventually("the rules are read", c.HasRead)
 	require.EqualValues(t, 3e6, c.limit(pid))
 	require.False(t, early.Load())
-	require.Equal(t, removed, fake.Calls("RemoveNode"))
+	c.stop()
+	require.Equal(t, lifted, c.lifted)
 }
 
 // A home that is late at every other look is logged once a minute at most, and at last with its present state.
 func TestHomeThatIsLateAtTimes(t *testing.T) {
-	var log logText
+	var log testutil.Log
 	var clock atomicTime
 	clock.set(time.Unix(1e9, 0))
-	d := &Daemon{log: log.logger(t), opts: Options{now: clock.get}}
-	d.rules.homes.told = make(map[uint32]homeTold)
+	s := New(Options{Log: log.Logger(t), Now: clock.get})
 	look := func(late bool) {
-		d.tellHanging(&homeLook{uid: 1, late: late})
+		s.tellHanging(&homeLook{uid: 1, late: late})
 		clock.set(clock.get().Add(time.Second))
 	}
 	lines := func() (hangs, answers int) {
-		return log.count("does not answer"), log.count("answers again")
+		return log.Count("does not answer"), log.Count("answers again")
 	}
 	for range int(homeLinePause / time.Second / 2) {
 		look(true)
@@ -283,7 +246,7 @@ func TestHomeThatIsLateAtTimes(t *testing.T) {
 	for range 2 * int(homeLinePause/time.Second) {
 		look(false)
 	}
-	require.Empty(t, d.rules.homes.told)
+	require.Empty(t, s.homes.told)
 }
 
 // The problem of a home that does not answer from the start on is shown to its user and to root. The former requests of
@@ -292,27 +255,20 @@ func TestHomeThatHangsFromTheStart(t *testing.T) {
 	testutil.RequireRoot(t)
 	const user, other = 1_999_000_600, 1_999_000_601
 	a := name("a")
-	fake := new(enforcetest.Kernel)
-	var opts Options
-	c := newClerk(t, fake, "", func(o *Options) { opts = *o })
-	pid := c.runs(a, user)
-	c.ownRules(user, rule(a, "up = '1MB/s'"))
+	c := newHarness(t, "", nil)
+	pid := c.Run(a, user)
+	c.WriteOwn(user, rule(a, "up = '1MB/s'"))
 	c.eventually("a user's own rule", func() bool { return c.limit(pid) == 1e6 })
-	require.NoError(t, c.stop())
-	c.rules.mu.Lock()
-	home := c.homes[user]
-	c.rules.mu.Unlock()
+	c.stop()
+	home := c.Home(user)
 	require.NoError(t, os.Remove(filepath.Join(home, ".config/netnice/netnice.toml")))
 
 	until := make(chan struct{})
 	answer := sync.OnceFunc(func() { close(until) })
-	opts.atHome = func(uint32) { <-until }
-	c.harness = start(t, fake, opts)
+	c.start(func(o *Options) { o.atHome = func(uint32) { <-until } })
 	t.Cleanup(answer)
 	problems := func(by uint32) (hanging int) {
-		list, err := c.Rules(t.Context(), auth.Actor{UID: by})
-		require.NoError(t, err)
-		for _, p := range list.Problems {
+		for _, p := range c.List(auth.Actor{UID: by}).Problems {
 			require.Equal(t, hangs(home), p)
 			hanging++
 		}

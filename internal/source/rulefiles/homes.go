@@ -1,4 +1,4 @@
-package daemon
+package rulefiles
 
 import (
 	"maps"
@@ -12,13 +12,13 @@ import (
 )
 
 // A user's home may lie on a file system that does not answer, such as that of an unreachable server. Therefore the
-// daemon reads homes without the lock on the rules, some at a time, and waits for none for long. A result that comes
+// source reads homes without the lock on the rules, some at a time, and waits for none for long. A result that comes
 // late counts at a later look.
 
 const (
 	// filePatience is the time that a look waits for one home.
 	filePatience = 250 * time.Millisecond
-	// homePause is how often the daemon looks at a home that it cannot watch, and watchedPause at one that it can: it is
+	// homePause is how often the source looks at a home that it cannot watch, and watchedPause at one that it can: it is
 	// told nothing of changes on another machine.
 	homePause    = 10 * time.Second
 	watchedPause = 15 * time.Second
@@ -29,7 +29,7 @@ const (
 	// homesPatience is the time after which a look begins with no other home, unless a request covers all homes and
 	// each answers.
 	homesPatience = time.Second
-	// mostHanging bounds the homes without an answer: a thread of the daemon's waits for each.
+	// mostHanging bounds the homes without an answer: a thread waits for each.
 	mostHanging = 256
 	// homeLinePause is the least time between two log lines about one home: it may be slow at every other look.
 	homeLinePause = time.Minute
@@ -39,8 +39,8 @@ const (
 type homeLook struct {
 	uid   uint32
 	home  string
-	known *book // a copy of the rules when the look began; nil: there were none
-	asked bool  // the look was requested
+	known *ruleSet // a copy of the rules when the look began; nil: there were none
+	asked bool     // the look was requested
 	now   time.Time
 	late  bool // the wait for it timed out
 
@@ -53,7 +53,7 @@ type homeLook struct {
 }
 
 // homeLooks holds the looks that homes have not answered. Its lock is held for a whole look at users' rules, and taken
-// before that of ruleBook.
+// before that of Source.
 type homeLooks struct {
 	mu      sync.Mutex
 	hanging map[uint32]*homeLook
@@ -71,9 +71,9 @@ type homeLast struct {
 	watched bool
 }
 
-// isDue reports whether a look covers a home though nobody asks for it. The argument b is what is known of the user's
+// isDue reports whether a look covers a home though nobody asks for it. The argument r is what is known of the user's
 // rules, or nil.
-func (h *homeLooks) isDue(uid uint32, b *book, now time.Time) bool {
+func (h *homeLooks) isDue(uid uint32, r *ruleSet, now time.Time) bool {
 	last, known := h.last[uid]
 	pause := homePause
 	if last.watched {
@@ -82,7 +82,7 @@ func (h *homeLooks) isDue(uid uint32, b *book, now time.Time) bool {
 	if h.watch.isTouched(uid) {
 		pause = touchedPause
 	}
-	return h.watch.file == nil || !known || h.hanging[uid] != nil || b != nil && b.isOutdated(b.seen, now) || now.Sub(last.at) >= pause
+	return h.watch.file == nil || !known || h.hanging[uid] != nil || r != nil && r.isOutdated(r.seen, now) || now.Sub(last.at) >= pause
 }
 
 // homeTold is the last log line about a home, and its time.
@@ -99,20 +99,27 @@ func (l *homeLook) see(watch *homeWatch, before func(uid uint32)) {
 	}
 	l.watched = watch.add(l.uid, l.home) // before the look, so that it misses nothing
 	l.stamp = rules.UserStamp(l.home)
-	b := l.known
-	if b == nil {
+	r := l.known
+	if r == nil {
 		if l.stamp == "" {
 			return
 		}
-		b = &book{owner: l.uid}
+		r = &ruleSet{uid: l.uid}
 	}
-	if b.reads(l.stamp, l.asked, l.now) {
+	if r.reads(l.stamp, l.asked, l.now) {
 		l.list, l.err = rules.LoadUser(l.home, l.uid)
 		l.isRead = true
 	}
 }
 
-func (l *homeLook) isDone() bool { return isClosed(l.done) }
+func (l *homeLook) isDone() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
 
 // await waits for the look, but not for long.
 func (l *homeLook) await() {
@@ -125,13 +132,13 @@ func (l *homeLook) await() {
 	}
 }
 
-// lookAtHomes returns the looks at users' own rules that have a result. The caller holds r.homes.mu, and no other lock.
-func (d *Daemon) lookAtHomes(asked asking) (seen []*homeLook, err error) {
-	looks, err := d.homesToSee(asked)
+// lookAtHomes returns the looks at users' own rules that have a result. The caller holds s.homes.mu, and no other lock.
+func (s *Source) lookAtHomes(asked asking) (seen []*homeLook, err error) {
+	looks, err := s.homesToSee(asked)
 	if err != nil {
 		return nil, err
 	}
-	h := &d.rules.homes
+	h := &s.homes
 	var begin []*homeLook
 	for _, l := range looks {
 		switch former := h.hanging[l.uid]; {
@@ -147,9 +154,9 @@ func (d *Daemon) lookAtHomes(asked asking) (seen []*homeLook, err error) {
 	if asked.uid == nil { // users may have gone
 		maps.DeleteFunc(h.hanging, func(_ uint32, l *homeLook) bool { return l.isDone() })
 	}
-	// The daemon itself makes the first look, and rules with destinations wait for it.
-	seen = append(seen, d.seeHomes(begin, asked.all && h.listed)...)
-	h.lookedAt(seen, d.now())
+	// The source itself makes the first look, and rules with destinations wait for it.
+	seen = append(seen, s.seeHomes(begin, asked.all && h.listed)...)
+	h.lookedAt(seen, s.opts.Now())
 	if asked.uid == nil {
 		h.noteUnseen(looks)
 	}
@@ -168,22 +175,21 @@ func (h *homeLooks) noteUnseen(all []*homeLook) {
 }
 
 // homesToSee lists the homes that a look covers.
-func (d *Daemon) homesToSee(asked asking) (list []*homeLook, err error) {
-	r := &d.rules
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	homes, err := d.opts.Homes()
+func (s *Source) homesToSee(asked asking) (list []*homeLook, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	homes, err := s.opts.Homes()
 	if err != nil {
 		return nil, err
 	}
-	now := d.now()
+	now := s.opts.Now()
 	for uid, home := range homes {
-		if asked.uid != nil && !asked.of(uid) || !asked.of(uid) && !r.homes.isDue(uid, r.users[uid], now) {
+		if asked.uid != nil && !asked.of(uid) || !asked.of(uid) && !s.homes.isDue(uid, s.users[uid], now) {
 			continue
 		}
 		l := &homeLook{uid: uid, home: home, asked: asked.of(uid), now: now}
-		if b := r.users[uid]; b != nil {
-			known := *b
+		if r := s.users[uid]; r != nil {
+			known := *r
 			l.known = &known
 		}
 		list = append(list, l)
@@ -193,13 +199,13 @@ func (d *Daemon) homesToSee(asked asking) (list []*homeLook, err error) {
 
 // seeHomes looks at homes, and returns those that have answered; the others hang from now on. It looks at all of them
 // if that was requested and none hangs.
-func (d *Daemon) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
-	h := &d.rules.homes
+func (s *Source) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
+	h := &s.homes
 	room := int64(mostHanging - len(h.hanging))
 	if full := room <= 0; full != h.full {
 		h.full = full
 		if full {
-			d.log.Warn("so many home folders do not answer that nobody's own rules are read until some do", "homes", len(h.hanging))
+			s.opts.Log.Warn("so many home folders do not answer that nobody's own rules are read until some do", "homes", len(h.hanging))
 		}
 	}
 	if h.full {
@@ -218,7 +224,7 @@ func (d *Daemon) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
 				l := list[i]
 				l.done = make(chan struct{})
 				h.watch.take(l.uid)
-				go l.see(&h.watch, d.opts.atHome)
+				go l.see(&h.watch, s.opts.atHome)
 				if l.await(); l.late {
 					late.Add(1)
 				}
@@ -230,7 +236,7 @@ func (d *Daemon) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
 		if l.done == nil {
 			continue // the next look begins with others
 		}
-		d.tellHanging(l)
+		s.tellHanging(l)
 		if l.isDone() {
 			seen = append(seen, l)
 		} else {
@@ -241,8 +247,8 @@ func (d *Daemon) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
 }
 
 // tellHanging logs whether a home answers, if that differs from the last log line and that line is old enough.
-func (d *Daemon) tellHanging(l *homeLook) {
-	told, now := d.rules.homes.told, d.now()
+func (s *Source) tellHanging(l *homeLook) {
+	told, now := s.homes.told, s.opts.Now()
 	last := told[l.uid]
 	if now.Sub(last.at) < homeLinePause {
 		return // a later look logs the state at that time
@@ -250,10 +256,10 @@ func (d *Daemon) tellHanging(l *homeLook) {
 	switch {
 	case l.late && !last.hangs:
 		told[l.uid] = homeTold{hangs: true, at: now}
-		d.log.Warn("a home folder does not answer: its user's own rules are not read until it does, and those from before stay", "uid", l.uid, "home", l.home)
+		s.opts.Log.Warn("a home folder does not answer: its user's own rules are not read until it does, and those from before stay", "uid", l.uid, "home", l.home)
 	case !l.late && last.hangs:
 		told[l.uid] = homeTold{at: now}
-		d.log.Info("a home folder answers again", "uid", l.uid, "home", l.home)
+		s.opts.Log.Info("a home folder answers again", "uid", l.uid, "home", l.home)
 	case !l.late:
 		delete(told, l.uid)
 	}
@@ -271,38 +277,37 @@ func (h *homeLooks) lookedAt(seen []*homeLook, now time.Time) {
 
 // readHomes stores the results of looks at users' own rules, and reports whether the rules in force have changed. The
 // caller holds both locks.
-func (d *Daemon) readHomes(seen []*homeLook, asked asking) (changed bool) {
-	r := &d.rules
-	now := d.now()
+func (s *Source) readHomes(seen []*homeLook, asked asking) (changed bool) {
+	now := s.opts.Now()
 	for _, l := range seen {
-		b := r.users[l.uid]
-		if b == nil {
+		r := s.users[l.uid]
+		if r == nil {
 			if l.stamp == "" {
 				continue
 			}
-			b = &book{owner: l.uid}
-			r.users[l.uid] = b
+			r = &ruleSet{uid: l.uid}
+			s.users[l.uid] = r
 		}
-		if !l.isRead && b.reads(l.stamp, asked.of(l.uid), now) {
-			b.stamp = readAgain // it was requested meanwhile
+		if !l.isRead && r.reads(l.stamp, asked.of(l.uid), now) {
+			r.stamp = readAgain // it was requested meanwhile
 			continue
 		}
-		if d.renew(b, l.stamp, asked.of(l.uid), now, func() ([]*rules.Rule, error) { return l.list, l.err }) {
+		if s.renew(r, l.stamp, asked.of(l.uid), now, func() ([]*rules.Rule, error) { return l.list, l.err }) {
 			changed = true
 		}
 	}
-	if asked.uid == nil && !maps.Equal(r.unseen, r.homes.unseen) {
-		r.unseen, changed = r.homes.unseen, true
+	if asked.uid == nil && !maps.Equal(s.unseen, s.homes.unseen) {
+		s.unseen, changed = s.homes.unseen, true
 	}
-	for uid := range r.homes.hanging {
-		if r.users[uid] == nil { // the user learns why no rules are known, and the former requests of these rules stay
-			r.users[uid] = &book{owner: uid}
+	for uid := range s.homes.hanging {
+		if s.users[uid] == nil { // the user learns why no rules are known, and the former requests of these rules stay
+			s.users[uid] = &ruleSet{uid: uid}
 		}
 	}
-	for uid, b := range r.users {
-		b.hanging = ""
-		if l := r.homes.hanging[uid]; l != nil {
-			b.hanging = l.home
+	for uid, r := range s.users {
+		r.hanging = ""
+		if l := s.homes.hanging[uid]; l != nil {
+			r.hanging = l.home
 		}
 	}
 	return changed

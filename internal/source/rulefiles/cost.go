@@ -1,8 +1,8 @@
-package daemon
+package rulefiles
 
 import "time"
 
-// Users' own rules cost everybody time: the daemon reads and compares them while the administrator's rules and other
+// Users' own rules cost everybody time: the source reads and compares them while the administrator's rules and other
 // users wait. These bounds limit that time.
 
 const (

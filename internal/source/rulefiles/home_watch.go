@@ -1,4 +1,4 @@
-package daemon
+package rulefiles
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// A machine has dozens of users, and hardly any of them has rules. The kernel tells the daemon of changes on the way to
+// A machine has dozens of users, and hardly any of them has rules. The kernel tells the source of changes on the way to
 // a user's own rules, so that it need not look at each home all the time. It is not told of changes on other machines,
 // and of none where no file is watched: see homePause.
 
@@ -53,7 +53,7 @@ const (
 	atTheEnd = onTheWay | unix.IN_CLOSE_WRITE | unix.IN_MODIFY | unix.IN_ATTRIB
 )
 
-// open begins to watch. Without inotify the daemon looks at homes again and again.
+// open begins to watch. Without inotify the source looks at homes again and again.
 func (w *homeWatch) open() error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {

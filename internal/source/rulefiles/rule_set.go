@@ -1,0 +1,158 @@
+package rulefiles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/account"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// ruleSet has the rules of one owner, and what is known of the owner's files. While a file is wrong, the last correct
+// rules stay in force.
+type ruleSet struct {
+	set      *rules.Set // nil: no rules were correct yet
+	stamp    string     // stamp of the files when they were read
+	seen     string     // stamp of the files at the last look
+	problems []api.RuleProblem
+	refused  string          // stamp of the files whose problems were published
+	uid      uint32          // 0 = the administrator
+	hanging  string          // the owner's home, while it does not answer
+	missing  error           // why a user in these rules was not known when they were read
+	lookUps  account.LookUps // look-ups of these users
+	again    time.Time       // when to read the files again for that; zero = not
+	debt     ruleDebt
+}
+
+// readAgain is a stamp that files never have.
+const readAgain = "(again)"
+
+// whose returns the name of the owner for events and the log.
+func (r *ruleSet) whose() string {
+	if r.uid == 0 {
+		return api.OwnerAdmin
+	}
+	return fmt.Sprint("uid ", r.uid)
+}
+
+// isOutdated reports whether files with this stamp have changed since they were read, or are to be read again.
+func (r *ruleSet) isOutdated(stamp string, now time.Time) bool {
+	again := !r.again.IsZero() && !now.Before(r.again)
+	return again || stamp != r.stamp || r.set == nil && len(r.problems) == 0
+}
+
+// reads reports whether a look at files with this stamp reads them. The program that writes a file may not be done.
+// Therefore the stamp has to be the same as at the last look, unless a look was requested.
+func (r *ruleSet) reads(stamp string, asked bool, now time.Time) bool {
+	return r.isOutdated(stamp, now) && (asked || r.seen == stamp)
+}
+
+// isNew reports whether the files are in another state than when they were read.
+func (r *ruleSet) isNew() bool { return r.seen != r.stamp && r.stamp != readAgain }
+
+// problemsOf turns an error into the problems that the API shows.
+func problemsOf(err error) []api.RuleProblem {
+	var list rules.Problems
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &list):
+		return []api.RuleProblem{{Message: err.Error()}}
+	}
+	out := make([]api.RuleProblem, len(list))
+	for i, p := range list {
+		out[i] = api.RuleProblem{File: p.File, Line: p.Line, Column: p.Column, Message: p.Message, Remedy: p.Remedy}
+	}
+	return out
+}
+
+// publish publishes an event about the owner's rules.
+func (s *Source) publish(of *ruleSet, e api.Event) {
+	e.Owner = of.whose()
+	s.opts.Host.Publish([2]uint32{of.uid}, func() api.Event { return e })
+}
+
+// renew reads the files again if they have changed, and reports whether the rules in force have changed.
+func (s *Source) renew(r *ruleSet, stamp string, asked bool, now time.Time, load func() ([]*rules.Rule, error)) bool {
+	reads := r.reads(stamp, asked, now)
+	if r.seen = stamp; !reads {
+		return false
+	}
+	r.stamp, r.again = stamp, time.Time{}
+	list, err := load()
+	if errors.Is(r.missing, account.ErrPending) {
+		r.stamp = readAgain // the next look has the answer
+		return false
+	}
+	if r.missing != nil {
+		r.again = now.Add(account.MissingPause)
+	}
+	before, refused := r.problems, r.refused
+	if r.problems, r.refused = problemsOf(err), ""; err != nil {
+		r.refused = stamp
+		if !asked && stamp == refused && slices.Equal(before, r.problems) {
+			return false // these problems were published already
+		}
+		what := "rules are not in force; those from before stay"
+		if r.set == nil {
+			what = "rules are not in force"
+		}
+		s.publish(r, api.Event{Type: api.EventRulesRefused, Problems: r.problems})
+		s.opts.Log.Warn(what, "of", r.whose(), "err", err)
+		return false
+	}
+	r.set = rules.Compile(list)
+	s.publish(r, api.Event{Type: api.EventRulesRead, Count: uint64(len(list))})
+	s.opts.Log.Info("rules read", "of", r.whose(), "rules", len(list))
+	return true
+}
+
+// loadSystem reads the administrator's rules. The caller holds s.mu, so the call waits for no user look-up.
+func (s *Source) loadSystem(r *ruleSet) ([]*rules.Rule, error) {
+	r.missing = nil
+	answered := 0
+	list, err := rules.LoadSystem(s.opts.Dir, uint32(os.Geteuid()), func(name string) (uint32, error) {
+		uid, err := s.opts.Resolver.Accounts().UIDSoon(name)
+		if err != nil && !errors.Is(r.missing, account.ErrPending) {
+			r.missing = err
+		}
+		if account.IsAnswer(err) {
+			answered++
+			return uid, err
+		}
+		return 0, fmt.Errorf("%w: whether there is a user %q is not known", account.ErrUnanswered, name)
+	})
+	if !errors.Is(r.missing, account.ErrPending) {
+		r.lookUps = account.LookUps{}
+	} else if r.lookUps.AreOver(s.opts.Now(), answered) {
+		r.lookUps, r.missing = account.LookUps{}, account.ErrUnanswered // and tried again after a while
+	}
+	return list, err
+}
+
+// lookUpUsers looks up the users in the administrator's rules, so that a requested look at the rules knows them all. It
+// ignores errors in the files, which the requested look reports.
+func (s *Source) lookUpUsers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, account.LookUpPatience)
+	defer cancel()
+	_, _ = rules.LoadSystem(s.opts.Dir, uint32(os.Geteuid()), func(name string) (uint32, error) {
+		return s.opts.Resolver.Accounts().UID(ctx, name)
+	})
+}
+
+// readSystem reads the administrator's files if they have changed, and reports whether the rules in force have changed.
+// The caller holds s.mu.
+func (s *Source) readSystem(asked asking) (changed bool) {
+	r := &s.system
+	if watch := &s.homes.watch; !s.read || watch.take(administrators) || r.seen != r.stamp {
+		watch.addSystem(s.opts.Dir) // its folders may be new
+	}
+	return s.renew(r, rules.SystemStamp(s.opts.Dir), asked.all, s.opts.Now(), func() ([]*rules.Rule, error) {
+		return s.loadSystem(r)
+	})
+}
