@@ -118,6 +118,15 @@ func broken(r rule, name string) bool {
 	return true
 }
 
+// What writes docs/reference is not linked into the program.
+func TestProgramLinksNoReference(t *testing.T) {
+	for folder, ours := range imports(t) {
+		if ours["internal/reference"] && !strings.HasPrefix(folder, "internal/reference/") {
+			t.Errorf("%s imports internal/reference, which is for go generate alone", folder)
+		}
+	}
+}
+
 func TestProductLinksNoTestHelpers(t *testing.T) {
 	for folder, ours := range imports(t) {
 		if ours["internal/testutil"] {
