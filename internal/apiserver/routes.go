@@ -74,14 +74,14 @@ func Routes() []Route {
 		{Method: "GET", Path: "/v1/status", Summary: "Describe the daemon.", operation: give(server.status)},
 		{
 			Method: "GET", Path: "/v1/nodes", Summary: "List the limits, with what is sent and received under each.",
-			Query:     []Parameter{text("subject", "List only the limits that hold for this subject, the innermost first.")},
+			Query:     []Parameter{text("subject", "List only the limits that hold for this subject, such as pid:4711 or user:bob, the innermost first.")},
 			operation: ask(server.nodes),
 		},
 		{Method: "PUT", Path: "/v1/limits", Summary: "Set, change or lift limits of a subject.", operation: take(server.set)},
 		{
 			Method: "DELETE", Path: "/v1/limits",
 			Summary:   "Lift all limits of the caller on a subject. An administrator lifts those of all owners.",
-			Query:     []Parameter{required(text("subject", "The subject.")), dryRun},
+			Query:     []Parameter{required(text("subject", "The subject, such as pid:4711 or user:bob.")), dryRun},
 			operation: ask(server.remove),
 		},
 		{Method: "PUT", Path: "/v1/power", Summary: "Set, change or lift the CPU share of a process.", operation: take(server.SetPower)},

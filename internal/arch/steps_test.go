@@ -54,7 +54,7 @@ func TestSteps(t *testing.T) {
 		}
 	}
 	for _, target := range namedTarget.FindAllStringSubmatch(string(text), -1) {
-		if !regexp.MustCompile(`(?m)^`+target[1]+`:.*## `).Match(makefile) {
+		if !regexp.MustCompile(`(?m)^` + target[1] + `:.*## `).Match(makefile) {
 			t.Errorf("there is no make %s", target[1])
 		}
 	}

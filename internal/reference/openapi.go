@@ -19,7 +19,16 @@ netnice(7) has the table of rights and the quotas. Rates are in bytes of IP pack
 Durations are in nanoseconds. An empty list in an answer may be null. Answers may have further fields in later releases:
 callers skip what they do not know. The daemon refuses fields and parameters that it does not know.
 
+The schemas Probe, Report, RuleCheck and SetList are in no call: commands print them with --json.
+
   curl --unix-socket ` + client.DefaultSocket + ` http://netnice/v1/status`
+
+// printed returns the types that commands print with --json, and that no call has.
+func printed() []reflect.Type {
+	return []reflect.Type{
+		reflect.TypeFor[api.Probe](), reflect.TypeFor[api.Report](), reflect.TypeFor[api.RuleCheck](), reflect.TypeFor[api.SetList](),
+	}
+}
 
 // apiPage returns the API as OpenAPI 3.1.
 func apiPage(root string) (string, error) {
@@ -27,7 +36,7 @@ func apiPage(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	answers, bodies := []reflect.Type{reflect.TypeFor[api.Error]()}, []reflect.Type{}
+	answers, bodies := append(printed(), reflect.TypeFor[api.Error]()), []reflect.Type{}
 	for _, r := range apiserver.Routes() {
 		answers = append(answers, r.Answer)
 		if r.Body != nil {

@@ -111,9 +111,9 @@ func full(t reflect.Type) reflect.Value {
 	return v
 }
 
-// typesOfRoutes returns the types of the bodies and answers, errors included.
+// typesOfRoutes returns the types of the bodies and answers, errors and what commands print included.
 func typesOfRoutes() []reflect.Type {
-	list := []reflect.Type{reflect.TypeFor[api.Error]()}
+	list := append(printed(), reflect.TypeFor[api.Error]())
 	for _, r := range apiserver.Routes() {
 		list = append(list, r.Answer)
 		if r.Body != nil {
@@ -136,6 +136,11 @@ func TestAPIHasEveryField(t *testing.T) {
 	}
 	for name := range schemas {
 		require.True(t, checked[name], "%s is in no body and no answer", name)
+	}
+	c, err := readComments(filepath.Join(root, "api"))
+	require.NoError(t, err)
+	for name := range c.fields {
+		require.True(t, checked[name], "%s has no schema: a route or printed names the types of the API", name)
 	}
 }
 

@@ -63,7 +63,7 @@ func Index() Page {
 		for _, p := range append(Pages(), Page{Name: "kernels.md", About: "what netnice uses of Linux, and on which kernels it was tried"}) {
 			rows = append(rows, []string{"[" + p.Name + "](" + p.Name + ")", p.About})
 		}
-		return "# Reference\n\nThese pages follow from the code. A test fails if one is out of date.\n\n" + table([]string{"page", "has"}, rows), nil
+		return "# Reference\n\nThese pages follow from the code, and a test fails if one is out of date.\nOf kernels.md that holds for the table.\n\n" + table([]string{"page", "has"}, rows), nil
 	}}
 }
 
