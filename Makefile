@@ -22,7 +22,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e14-path e15-path-shared e16-tcp-path e17-tcp-paths e18-slices e19-reservations e20-hog e21-share-per-rate e22-senders e23-power e24-slots e26-throughput e27-packet-sizes e28-path-in-time e29-slow-lines e30-whole-file
 export CGO_ENABLED := 0
 
-.PHONY: $(LAB) help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay experiments lab lint generate drawing check-generated install uninstall package lint-package clean deps-test deps-vm deps-lint deps-generate deps-package
+.PHONY: $(LAB) help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay experiments lab lint generate reference drawing check-generated install uninstall package lint-package clean deps-test deps-vm deps-lint deps-generate deps-package
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -159,12 +159,15 @@ generate: deps-generate ## compile the kernel object and regenerate what is comm
 	CPATH=/usr/include/$(shell uname -m)-linux-gnu $(GO) generate ./internal/... ./lab/...
 	$(GO) run ./cmd/netnice gen completions contrib/completions
 
+reference: ## write docs/reference anew, from the code
+	$(GO) generate ./internal/reference
+
 drawing: ## draw the packages and their imports anew, in ARCHITECTURE.md
 	$(GO) test -count=1 ./internal/arch -run 'TestDrawing$$' -write-drawing
 
 check-generated:
 	$(MAKE) generate
-	git diff --exit-code -- internal/bpf internal/clock 'lab/*_bpfel.*' contrib/completions
+	git diff --exit-code -- internal/bpf internal/clock 'lab/*_bpfel.*' contrib/completions docs/reference
 
 install: build ## into PREFIX (/usr/local), with man page, header, completions and units
 	install -D $(BIN) $(DESTDIR)$(PREFIX)/bin/netnice

@@ -29,62 +29,62 @@ type AdaptRequest struct {
 	// BacklogNS is how long datagrams may wait here at the present rate, 10 ms to a minute. Datagrams that would wait
 	// longer are dropped. 0 = a second.
 	BacklogNS uint64 `json:"backlog_ns,omitempty"`
-	Off       bool   `json:"off,omitempty"` // ends that, and lifts the limit
+	Off       bool   `json:"off,omitempty"` // asks to end that, and to lift the limit
 	// DryRun asks what would change, and sends nothing to the host.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
 // Adapted is one address whose path is followed. Rates are in bytes/s of IP packets.
 type Adapted struct {
-	Host    string  `json:"host"` // the text of the request
-	Address string  `json:"address"`
-	Netns   uint32  `json:"netns,omitempty"`
-	Subject Subject `json:"subject"` // the subject of the limit
-	By      string  `json:"by"`      // the kind of probe: icmp-timestamp, icmp-echo, udp
+	Host    string  `json:"host"`            // the text of the request
+	Address string  `json:"address"`         // the address that is followed
+	Netns   uint32  `json:"netns,omitempty"` // the network namespace of the path, by its inode number; 0 = the daemon's
+	Subject Subject `json:"subject"`         // the subject of the limit
+	By      string  `json:"by"`              // the kind of probe: icmp-timestamp, icmp-echo, udp
 	// Mode is "delay": the queue is kept short; "share": a share is kept beside traffic that fills the queue; "silent":
 	// the host answers no probe.
 	Mode                string `json:"mode"`
-	SharePPM            uint32 `json:"share_ppm"`
-	TCP                 bool   `json:"tcp,omitempty"`
-	RateBytesPerSec     uint64 `json:"rate_bytes_per_sec"` // the present limit
-	SentBytesPerSec     uint64 `json:"sent_bytes_per_sec"` // in the recent past
-	CapacityBytesPerSec uint64 `json:"capacity_bytes_per_sec,omitempty"`
-	LeastBytesPerSec    uint64 `json:"least_bytes_per_sec"`
-	MostBytesPerSec     uint64 `json:"most_bytes_per_sec,omitempty"`
-	BacklogNS           uint64 `json:"backlog_ns"` // the longest wait of datagrams here
-	BaseNS              uint64 `json:"base_ns"`    // round trip of the empty path
-	QueueNS             uint64 `json:"queue_ns"`   // delay beyond BaseNS, now
+	SharePPM            uint32 `json:"share_ppm"`                        // the part of the capacity that is kept beside others, in millionths
+	TCP                 bool   `json:"tcp,omitempty"`                    // whether TCP to the host is paced, too
+	RateBytesPerSec     uint64 `json:"rate_bytes_per_sec"`               // the present limit
+	SentBytesPerSec     uint64 `json:"sent_bytes_per_sec"`               // what was sent in the recent past
+	CapacityBytesPerSec uint64 `json:"capacity_bytes_per_sec,omitempty"` // the measured capacity of the path; 0 = not known yet
+	LeastBytesPerSec    uint64 `json:"least_bytes_per_sec"`              // the lower bound of the rate
+	MostBytesPerSec     uint64 `json:"most_bytes_per_sec,omitempty"`     // the upper bound of the rate; 0 = none
+	BacklogNS           uint64 `json:"backlog_ns"`                       // the longest wait of datagrams here
+	BaseNS              uint64 `json:"base_ns"`                          // the round trip of the empty path
+	QueueNS             uint64 `json:"queue_ns"`                         // the delay beyond BaseNS, now
 	// WindowPackets is the most packets on their way at a time, 0 = any number.
 	WindowPackets int       `json:"window_packets,omitempty"`
-	AimNS         uint64    `json:"aim_ns"` // the queueing delay that the controller steers to
-	ProbesLostPPM uint32    `json:"probes_lost_ppm"`
-	ProbedBytes   uint64    `json:"probed_bytes"` // the cost of the probes
-	Since         time.Time `json:"since,omitzero"`
-	Area          string    `json:"area,omitempty"` // the area that has found it
+	AimNS         uint64    `json:"aim_ns"`          // the queueing delay that the controller steers to
+	ProbesLostPPM uint32    `json:"probes_lost_ppm"` // the part of the probes that was lost, in millionths
+	ProbedBytes   uint64    `json:"probed_bytes"`    // the cost of the probes
+	Since         time.Time `json:"since,omitzero"`  // when the path was first followed
+	Area          string    `json:"area,omitempty"`  // the area that has found it
 }
 
 // AdaptArea is a list of prefixes. The path to each of their hosts that receives traffic from here is followed.
 type AdaptArea struct {
-	Host            string      `json:"host"` // as a destination is written
-	Netns           uint32      `json:"netns,omitempty"`
-	Subject         Subject     `json:"subject"` // has the limit that finds the hosts, and is never reached
-	SharePPM        uint32      `json:"share_ppm"`
-	TCP             bool        `json:"tcp,omitempty"`
-	MostBytesPerSec uint64      `json:"most_bytes_per_sec,omitempty"`
-	BacklogNS       uint64      `json:"backlog_ns"`     // the longest wait of datagrams here
-	Rule            *RuleOrigin `json:"rule,omitempty"` // the rule that asks for it; nil = a command
-	SilentHosts     int         `json:"silent_hosts"`   // hosts that answer no probe, and are not limited
-	Since           time.Time   `json:"since,omitzero"`
+	Host            string      `json:"host"`                         // the prefixes, as a destination is written
+	Netns           uint32      `json:"netns,omitempty"`              // the network namespace of the paths, by its inode number; 0 = the daemon's
+	Subject         Subject     `json:"subject"`                      // the subject of the limit that finds the hosts; that limit is never reached
+	SharePPM        uint32      `json:"share_ppm"`                    // the part of each path's capacity that is kept beside others, in millionths
+	TCP             bool        `json:"tcp,omitempty"`                // whether TCP to the hosts is paced, too
+	MostBytesPerSec uint64      `json:"most_bytes_per_sec,omitempty"` // the upper bound of each rate; 0 = none
+	BacklogNS       uint64      `json:"backlog_ns"`                   // the longest wait of datagrams here
+	Rule            *RuleOrigin `json:"rule,omitempty"`               // the rule that asks for it; nil = a command
+	SilentHosts     int         `json:"silent_hosts"`                 // the number of hosts that answer no probe, and are not limited
+	Since           time.Time   `json:"since,omitzero"`               // when the area was set
 }
 
 // AdaptList answers GET and PUT /v1/adapt. It has all paths, or those that the request was about, also those that it
 // has ended. Only administrators see the hosts that an area has found, because the list tells with whom somebody
 // communicates.
 type AdaptList struct {
-	Version  string      `json:"version"`
-	Time     time.Time   `json:"time,omitzero"`
-	Adapted  []Adapted   `json:"adapted"`
-	Areas    []AdaptArea `json:"areas,omitempty"`
-	Changed  bool        `json:"changed,omitempty"`
-	Warnings []string    `json:"warnings,omitempty"`
+	Version  string      `json:"version"`            // the version of the API
+	Time     time.Time   `json:"time,omitzero"`      // when the answer was made
+	Adapted  []Adapted   `json:"adapted"`            // the addresses whose path is followed
+	Areas    []AdaptArea `json:"areas,omitempty"`    // the lists of prefixes that are followed
+	Changed  bool        `json:"changed,omitempty"`  // whether the request has changed something, or would change it
+	Warnings []string    `json:"warnings,omitempty"` // effects that the caller may not expect
 }

@@ -15,10 +15,10 @@ import (
 // Version is the API version. Every path ("/v1/...") and every top-level JSON object contains it.
 const Version = "v1"
 
-// Kind says what a subject is.
+// Kind says what a subject is. The set stays open: clients must print kinds that they do not know.
 type Kind string
 
-// The kinds of subject that can have a limit. The set stays open: clients must print kinds that they do not know.
+// The kinds of subject that can have a limit.
 const (
 	KindPID       Kind = "pid"       // a process and its children; pid 1 is the host
 	KindUser      Kind = "user"      // every process of a user, also of root, also with nothing running
@@ -36,8 +36,8 @@ const (
 // "cgroup:/system.slice/x.service", "unit:nginx.service", "container:web", "link:eth0", "host". A link in another
 // network namespace than the daemon's has that namespace's inode number after its name: "link:eth0@4026532301".
 type Subject struct {
-	Kind Kind   `json:"kind"`
-	ID   string `json:"id,omitempty"`
+	Kind Kind   `json:"kind"`         // what the subject is
+	ID   string `json:"id,omitempty"` // the number, name, path or prefix of the subject; "" for the host
 }
 
 func (s Subject) String() string {
@@ -84,10 +84,10 @@ const OwnerAdmin = "admin"
 
 // Limit is a limit that one owner has set on a node in one direction, and whether the kernel enforces it.
 type Limit struct {
-	Owner       string    `json:"owner"` // OwnerAdmin, or the name of the user who set it
-	Direction   Direction `json:"direction"`
-	BytesPerSec uint64    `json:"bytes_per_sec"`
-	BurstNS     uint64    `json:"burst_ns"`
+	Owner       string    `json:"owner"`         // OwnerAdmin, or the name of the user who set it
+	Direction   Direction `json:"direction"`     // the direction of the limited traffic
+	BytesPerSec uint64    `json:"bytes_per_sec"` // the limit
+	BurstNS     uint64    `json:"burst_ns"`      // how much may leave at once, as time at the limit's rate
 	// Enforced is false for a direction that is stored but not in force yet.
 	Enforced bool `json:"enforced"`
 	// UntilReboot reports whether the limit ends with a reboot. Limits on processes always do, without this flag.
@@ -102,27 +102,27 @@ type Limit struct {
 
 // Node is one subject in the tree that `netnice ls` prints.
 type Node struct {
-	ID      uint32  `json:"id"`
-	Subject Subject `json:"subject"`
+	ID      uint32  `json:"id"`      // the number of the node; it stays the same while the node exists
+	Subject Subject `json:"subject"` // the subject of the limits
 	// Parent is the node that encloses this one; 0 if none does.
 	Parent uint32  `json:"parent,omitempty"`
-	Name   string  `json:"name"` // command, user or unit name, for people
-	UID    uint32  `json:"uid"`  // the user id of its process
-	Limits []Limit `json:"limits"`
-	Weight uint32  `json:"weight"`
+	Name   string  `json:"name"`            // the name of the command, user or unit, for people
+	UID    uint32  `json:"uid"`             // the user id of its process
+	Limits []Limit `json:"limits"`          // the limits of all owners
+	Weight uint32  `json:"weight"`          // the share beside siblings inside the same limit, 1 to 10000
 	Group  string  `json:"group,omitempty"` // the group that it is a member of
 	// MinBytesPerSec is the rate that is guaranteed to what it sends; 0 if nothing is guaranteed.
 	MinBytesPerSec     uint64 `json:"min_bytes_per_sec,omitempty"`
 	MinDownBytesPerSec uint64 `json:"min_down_bytes_per_sec,omitempty"` // the same guarantee for received traffic
-	DSCP               *int   `json:"dscp,omitempty"`                   // nil: the programs' own mark
+	DSCP               *int   `json:"dscp,omitempty"`                   // the mark of its packets; nil = the programs' own mark
 	// Reserved is the reservation that MinBytesPerSec comes from; nil if it does not come from one.
 	Reserved *Reservation `json:"reserved,omitempty"`
-	Granted  *Grant       `json:"granted,omitempty"` // to the user, by administrators
+	Granted  *Grant       `json:"granted,omitempty"` // what administrators have granted to the user
 	// Line is the link-layer overhead of a link's line. The limits and figures of the link include it, also for what
 	// the link sent by TCP. nil: IP bytes alone.
 	Line *Line `json:"line,omitempty"`
 	// Private reports whether the destination is visible to some callers only: administrators, the owner of the limit,
-	// and the user whose traffic it limits. IsHidden reports whether this caller cannot see it.
+	// and the user whose traffic it limits.
 	Private bool `json:"private,omitempty"`
 	// Names are the host names of a destination, and their addresses.
 	Names []NameAddresses `json:"names,omitempty"`
@@ -132,18 +132,18 @@ type Node struct {
 	// PromisableBytesPerSec is the most that this sum may be.
 	PromisedBytesPerSec   uint64 `json:"promised_bytes_per_sec,omitempty"`
 	PromisableBytesPerSec uint64 `json:"promisable_bytes_per_sec,omitempty"`
-	Loopback              bool   `json:"loopback,omitempty"`
+	Loopback              bool   `json:"loopback,omitempty"` // whether the limits also cover traffic of the machine to itself
 	// MeterOff reports that received bytes do not count against the total.
 	MeterOff bool `json:"input_meter_off,omitempty"`
 
-	Processes int   `json:"processes"` // members now
-	Sockets   int   `json:"sockets"`   // TCP sockets whose traffic counts here
-	Up        Usage `json:"up"`        // bytes sent
-	Down      Usage `json:"down"`      // bytes received
+	Processes int   `json:"processes"` // the number of members now
+	Sockets   int   `json:"sockets"`   // the number of TCP sockets whose traffic counts here
+	Up        Usage `json:"up"`        // what was sent
+	Down      Usage `json:"down"`      // what was received
 	// Total counts the bytes charged to the node's limit on both directions together; nil without such a limit.
 	Total *TotalUsage `json:"total,omitempty"`
-	PID   int         `json:"pid,omitempty"`
-	Since time.Time   `json:"since,omitzero"`
+	PID   int         `json:"pid,omitempty"`  // the process; 0 = the subject is no process
+	Since time.Time   `json:"since,omitzero"` // when the subject received its first limit
 }
 
 // IsHidden reports whether the caller may not see the node's destination: Hidden is in its place.
@@ -157,8 +157,8 @@ func (n *Node) IsHidden() bool {
 
 // NameAddresses is a host name and its addresses.
 type NameAddresses struct {
-	Name      string   `json:"name"`
-	Addresses []string `json:"addresses"`
+	Name      string   `json:"name"`      // the host name
+	Addresses []string `json:"addresses"` // the addresses of that name
 	// Problem says why the last look-up found nothing; Addresses then come from an earlier one.
 	Problem string `json:"problem,omitempty"`
 }
@@ -166,15 +166,15 @@ type NameAddresses struct {
 // Usage counts one direction of a node.
 type Usage struct {
 	Bytes           uint64 `json:"bytes"`              // IP bytes since the limit was set
-	RateBytesPerSec uint64 `json:"rate_bytes_per_sec"` // over the last second
-	WaitingSockets  int    `json:"waiting_sockets"`    // sockets with data that wait for their departure time
-	WaitingBytes    uint64 `json:"waiting_bytes"`      // up: in the send buffers of these sockets; down: in the queue
+	RateBytesPerSec uint64 `json:"rate_bytes_per_sec"` // the rate over the last second
+	WaitingSockets  int    `json:"waiting_sockets"`    // the number of sockets with data that wait for their departure time
+	WaitingBytes    uint64 `json:"waiting_bytes"`      // the bytes that wait. Up: in the send buffers of these sockets; down: in the queue
 	WaitNS          uint64 `json:"wait_ns"`            // the longest of the waits, from now
-	Held            uint64 `json:"held"`               // first segments of new connections that were held back
-	QueuedBytes     uint64 `json:"queued_bytes"`       // up: non-TCP traffic in the queue
-	QueueNS         uint64 `json:"queue_ns"`           // up: the delay of a packet that enters that queue now
-	Dropped         uint64 `json:"dropped"`            // packets, for whatever reason
-	DroppedFor      Drops  `json:"dropped_for"`        // the same, by the reason
+	Held            uint64 `json:"held"`               // the number of first segments of new connections that were held back
+	QueuedBytes     uint64 `json:"queued_bytes"`       // the bytes of non-TCP traffic in the queue (up only)
+	QueueNS         uint64 `json:"queue_ns"`           // the delay of a packet that enters that queue now (up only)
+	Dropped         uint64 `json:"dropped"`            // the number of dropped packets, for whatever reason
+	DroppedFor      Drops  `json:"dropped_for"`        // the dropped packets by the reason
 	// Uncounted reports that no limit counts this direction of the node, so that the figures mean nothing. Only lists
 	// of nodes set it.
 	Uncounted bool `json:"uncounted,omitempty"`
@@ -183,7 +183,7 @@ type Usage struct {
 // TotalUsage counts what was sent and received under a limit on both directions together.
 type TotalUsage struct {
 	Bytes           uint64 `json:"bytes"`              // IP bytes since the limit was set
-	RateBytesPerSec uint64 `json:"rate_bytes_per_sec"` // over the last second
+	RateBytesPerSec uint64 `json:"rate_bytes_per_sec"` // the rate over the last second
 }
 
 // Drops are packets that were dropped, by the reason.
@@ -196,85 +196,85 @@ type Drops struct {
 // Unknown is traffic since netnice came up that belongs to no known process. netnice counts it while the host has a
 // limit, and only where it examines packets in any case. Received traffic is counted if the host has a limit on that,
 // too. The traffic of lo is never counted. No node's bytes include it, with one exception: the bytes of sockets
-// (Socket) are charged to the host.
+// (UnknownBytes.Socket) are charged to the host.
 type Unknown struct {
-	Up   UnknownUsage `json:"up"`
-	Down UnknownUsage `json:"down"`
+	Up   UnknownUsage `json:"up"`   // sent traffic
+	Down UnknownUsage `json:"down"` // received traffic
 }
 
 // UnknownUsage counts one direction of unknown traffic.
 type UnknownUsage struct {
-	Bytes           uint64       `json:"bytes"`
-	Packets         uint64       `json:"packets"`
-	RateBytesPerSec uint64       `json:"rate_bytes_per_sec"` // over the last second
+	Bytes           uint64       `json:"bytes"`              // IP bytes
+	Packets         uint64       `json:"packets"`            // the number of packets
+	RateBytesPerSec uint64       `json:"rate_bytes_per_sec"` // the rate over the last second
 	BytesOf         UnknownBytes `json:"bytes_of"`           // the same bytes, by the reason
 }
 
 // UnknownBytes are the bytes of unknown traffic by the reason why the owner is unknown.
 type UnknownBytes struct {
-	Socket   uint64 `json:"socket"`    // of a socket without a process: closed before the limit, and draining
-	Kernel   uint64 `json:"kernel"`    // the kernel's own: answers to pings, resets; received ICMP and the like
-	NoSocket uint64 `json:"no_socket"` // for no socket here (forwarded, refused, ended connection), or multicast
+	Socket   uint64 `json:"socket"`    // bytes of a socket without a process: closed before the limit, and draining
+	Kernel   uint64 `json:"kernel"`    // the kernel's own bytes: answers to pings, resets; received ICMP and the like
+	NoSocket uint64 `json:"no_socket"` // bytes for no socket here (forwarded, refused, ended connection), or multicast
 }
 
 // NodeList answers GET /v1/nodes.
 type NodeList struct {
-	Version string    `json:"version"`
-	Time    time.Time `json:"time,omitzero"`
+	Version string    `json:"version"`       // the version of the API
+	Time    time.Time `json:"time,omitzero"` // when the answer was made
 	// Subject is the subject that the request named; only netnice's own output has it. nil = all nodes.
 	Subject *Subject `json:"subject,omitempty"`
-	Nodes   []Node   `json:"nodes"`
-	Unknown Unknown  `json:"unknown"`
+	Nodes   []Node   `json:"nodes"`   // the nodes
+	Unknown Unknown  `json:"unknown"` // traffic that belongs to no known process
 	// Powers are the CPU shares, by pid. Only a list of all nodes has them, not one of a single subject.
 	Powers []Power `json:"powers,omitempty"`
 }
 
 // Program is a kernel program of netnice, and whether it is attached now.
 type Program struct {
-	Name     string `json:"name"`
-	Attached bool   `json:"attached"`
-	For      string `json:"for"` // its purpose, for people
+	Name     string `json:"name"`     // the name of the program
+	Attached bool   `json:"attached"` // whether the program is attached now
+	For      string `json:"for"`      // its purpose, for people
 }
 
 // Status answers GET /v1/status.
 type Status struct {
-	Version  string    `json:"version"`
-	Release  string    `json:"release"` // netnice's own version
-	PID      int       `json:"pid"`
-	Since    time.Time `json:"since,omitzero"`
-	OnDemand bool      `json:"on_demand"` // the daemon leaves by itself with the last limit
-	Kernel   string    `json:"kernel"`
-	Nodes    int       `json:"nodes"`
-	Powers   int       `json:"powers,omitempty"` // processes with a CPU share
+	Version  string    `json:"version"`          // the version of the API
+	Release  string    `json:"release"`          // netnice's own version
+	PID      int       `json:"pid"`              // the process of the daemon
+	Since    time.Time `json:"since,omitzero"`   // when the daemon started
+	OnDemand bool      `json:"on_demand"`        // whether the daemon leaves by itself with the last limit
+	Kernel   string    `json:"kernel"`           // the release of Linux
+	Nodes    int       `json:"nodes"`            // the number of subjects with limits
+	Powers   int       `json:"powers,omitempty"` // the number of processes with a CPU share
 	// Administrator reports whether the caller has root's rights in netnice.
 	Administrator bool `json:"administrator,omitempty"`
 	// InputMeterOff reports that received bytes count in no limit's total (netnice system).
 	InputMeterOff bool      `json:"input_meter_off"`
-	Programs      []Program `json:"programs"`
-	Unknown       Unknown   `json:"unknown"`
+	Programs      []Program `json:"programs"` // the kernel programs
+	Unknown       Unknown   `json:"unknown"`  // traffic that belongs to no known process
 	// Counters are faults by name: traffic that went unlimited, state that was not written.
 	Counters map[string]uint64 `json:"counters"`
-	Problems []Problem         `json:"problems,omitempty"`
+	Problems []Problem         `json:"problems,omitempty"` // what needs an administrator's attention
 }
 
 // Problem is something that needs an administrator's attention, such as a state that cannot be written.
 type Problem struct {
-	Message string `json:"message"`
-	Hint    string `json:"hint"` // a command, or what to change
+	Message string `json:"message"` // what is wrong
+	Hint    string `json:"hint"`    // a command, or what to change
 }
 
 // Check is one line of `netnice doctor`.
 type Check struct {
-	Name   string `json:"name"`
-	State  string `json:"state"` // "ok", "degraded" or "missing"
-	Found  string `json:"found"`
+	Name   string `json:"name"`             // what was examined
+	State  string `json:"state"`            // "ok", "degraded" or "missing"
+	Found  string `json:"found"`            // what was found
 	Means  string `json:"means,omitempty"`  // the consequence for the user
 	Remedy string `json:"remedy,omitempty"` // a command, or what to change
 }
 
 // Report is what `netnice doctor --json` prints.
 type Report struct {
-	Version string  `json:"version"`
-	Kernel  string  `json:"kernel"`
-	Checks  []Check `json:"checks"`
+	Version string  `json:"version"` // the version of the API
+	Kernel  string  `json:"kernel"`  // the release of Linux
+	Checks  []Check `json:"checks"`  // the lines of the report
 }

@@ -37,9 +37,9 @@ func HTTPStatus(code string) int {
 // Error is the body of every answer that is not 2xx. Hint is a command to run
 // or the thing to change.
 type Error struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
+	Code    string `json:"code"`           // the kind of error, for programs; the HTTP status follows from it
+	Message string `json:"message"`        // what failed, and why
+	Hint    string `json:"hint,omitempty"` // a command to run, or what to change
 	// Cause is what went wrong underneath, for errors.Is; it stays on the
 	// side that made the Error.
 	Cause error `json:"-"`

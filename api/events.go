@@ -55,36 +55,36 @@ const (
 // Event is one line of GET /v1/events. Callers receive the events that concern them. Root receives all. Others receive
 // those of their own processes and user, of the host, and of the daemon.
 type Event struct {
-	Version string    `json:"version"`
-	Type    EventType `json:"type"`
-	Time    time.Time `json:"time,omitzero"`
+	Version string    `json:"version"`       // the version of the API
+	Type    EventType `json:"type"`          // what happened
+	Time    time.Time `json:"time,omitzero"` // when it happened
 
-	Subject *Subject `json:"subject,omitempty"`
-	Node    uint32   `json:"node,omitempty"`
-	Name    string   `json:"name,omitempty"` // the subject's, for people
+	Subject *Subject `json:"subject,omitempty"` // the subject of the limit or of the CPU share
+	Node    uint32   `json:"node,omitempty"`    // the number of the subject's node
+	Name    string   `json:"name,omitempty"`    // the subject's name, for people
 	// The field By is the origin of the change: "admin", a user's name, "rule", or "auto".
 	By     string  `json:"by,omitempty"`
-	Limits []Limit `json:"limits,omitempty"`
+	Limits []Limit `json:"limits,omitempty"` // the limits that the event is about
 
-	Processes int `json:"processes,omitempty"`
-	Sockets   int `json:"sockets,omitempty"`
+	Processes int `json:"processes,omitempty"` // the number of running processes that the limit covers
+	Sockets   int `json:"sockets,omitempty"`   // the number of open sockets that the limit covers
 
-	Rules   []RuleOrigin `json:"rules,omitempty"`
-	PID     int          `json:"pid,omitempty"`
-	Program string       `json:"program,omitempty"`
-	Power   *Power       `json:"power,omitempty"`
+	Rules   []RuleOrigin `json:"rules,omitempty"`   // the rules that match
+	PID     int          `json:"pid,omitempty"`     // the process
+	Program string       `json:"program,omitempty"` // the path of the program
+	Power   *Power       `json:"power,omitempty"`   // the CPU share
 
-	Owner    string        `json:"owner,omitempty"`
-	Count    uint64        `json:"count,omitempty"`
-	Problems []RuleProblem `json:"problems,omitempty"`
+	Owner    string        `json:"owner,omitempty"`    // whose rule files: "admin", or the name of a user
+	Count    uint64        `json:"count,omitempty"`    // the number of rules or of lost events
+	Problems []RuleProblem `json:"problems,omitempty"` // the mistakes in rule files
 
-	Direction Direction `json:"direction,omitempty"`
-	Netns     uint32    `json:"netns,omitempty"` // inode number
-	Drops     *Drops    `json:"drops,omitempty"`
+	Direction Direction `json:"direction,omitempty"` // the direction of the packets
+	Netns     uint32    `json:"netns,omitempty"`     // the network namespace, by its inode number
+	Drops     *Drops    `json:"drops,omitempty"`     // the dropped packets
 
-	Release    string `json:"release,omitempty"`
-	Adopted    int    `json:"adopted,omitempty"`
-	SetAgain   int    `json:"set_again,omitempty"`
-	LimitsStay bool   `json:"limits_stay,omitempty"`
-	Message    string `json:"message,omitempty"`
+	Release    string `json:"release,omitempty"`     // the version of the daemon
+	Adopted    int    `json:"adopted,omitempty"`     // the number of limits that were in force as the daemon started
+	SetAgain   int    `json:"set_again,omitempty"`   // the number of limits that the daemon set again as it started
+	LimitsStay bool   `json:"limits_stay,omitempty"` // whether the limits stay in force without the daemon
+	Message    string `json:"message,omitempty"`     // the reason, for people
 }

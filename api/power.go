@@ -4,10 +4,10 @@ import "time"
 
 // Power is the CPU share of a process and its descendants.
 type Power struct {
-	PID   int       `json:"pid"`
-	Name  string    `json:"name"` // its command
-	UID   uint32    `json:"uid"`  // the user id of its process
-	Since time.Time `json:"since,omitzero"`
+	PID   int       `json:"pid"`            // the process
+	Name  string    `json:"name"`           // its command
+	UID   uint32    `json:"uid"`            // the user id of its process
+	Since time.Time `json:"since,omitzero"` // when the process received the share
 	// Power is the share. A value from 1 on is the most that they get, in per cent of one processor. Values above 100
 	// span several processors. A value from -255 to -1 is a priority below the ordinary one, which is 0.
 	Power int `json:"power"`
@@ -35,25 +35,25 @@ type Power struct {
 	Owners []string `json:"owners"`
 	// Percent is their use of one processor over the last second.
 	Percent   float64 `json:"percent"`
-	Processes int     `json:"processes"`
-	Group     string  `json:"group"` // where they are: a cgroup folder, or systemd's scope
+	Processes int     `json:"processes"` // the number of processes that have the share together
+	Group     string  `json:"group"`     // where the processes are: a cgroup folder, or systemd's scope
 }
 
 // PowerAuto is a CPU reservation that is computed from the rate that a program is to send at.
 type PowerAuto struct {
-	RateBytesPerSec uint64 `json:"rate_bytes_per_sec"` // IP bytes
+	RateBytesPerSec uint64 `json:"rate_bytes_per_sec"` // the rate that the program is to send at, in IP bytes
 	// PercentPerMbit is the measured cost: per cent of a processor for each Mbit/s. It comes from MeasuredPercent, the
 	// use while the program sent MeasuredBytesPerSec. 0 = not measured yet.
 	PercentPerMbit      float64 `json:"percent_per_mbit"`
 	MeasuredBytesPerSec uint64  `json:"measured_bytes_per_sec"`
 	MeasuredPercent     float64 `json:"measured_percent"`
-	Short               bool    `json:"short,omitempty"` // it needs more processor time than is left
-	Margin              float64 `json:"margin"`          // the reservation is the measured need times this
+	Short               bool    `json:"short,omitempty"` // whether it needs more processor time than is left
+	Margin              float64 `json:"margin"`          // the factor by which the reservation exceeds the measured need
 }
 
 // PowerRequest is the body of PUT /v1/power: it asks for a Power, or for a reservation.
 type PowerRequest struct {
-	PID int `json:"pid"`
+	PID int `json:"pid"` // the process
 	// Power has the values of type Power. 0 removes the caller's own share; for an administrator it removes
 	// everybody's.
 	Power int `json:"power"`
@@ -70,22 +70,22 @@ type PowerRequest struct {
 	// AutoBytesPerSec asks for a reservation that suffices to send at this rate. The daemon measures the need and
 	// corrects the reservation.
 	AutoBytesPerSec uint64 `json:"auto_bytes_per_sec,omitempty"`
-	DryRun          bool   `json:"dry_run,omitempty"`
+	DryRun          bool   `json:"dry_run,omitempty"` // asks what would change, and changes nothing
 }
 
 // PowerResponse answers PUT /v1/power.
 type PowerResponse struct {
-	Version  string   `json:"version"`
-	Power    *Power   `json:"power,omitempty"` // nil: no share is left
-	Changed  bool     `json:"changed"`
-	Warnings []string `json:"warnings,omitempty"`
+	Version  string   `json:"version"`            // the version of the API
+	Power    *Power   `json:"power,omitempty"`    // the share that is left; nil = no share is left
+	Changed  bool     `json:"changed"`            // whether the request has changed something, or would change it
+	Warnings []string `json:"warnings,omitempty"` // effects that the caller may not expect
 }
 
 // PowerList answers GET /v1/power.
 type PowerList struct {
-	Version string    `json:"version"`
-	Time    time.Time `json:"time,omitzero"`
-	Powers  []Power   `json:"powers"`
+	Version string    `json:"version"`       // the version of the API
+	Time    time.Time `json:"time,omitzero"` // when the answer was made
+	Powers  []Power   `json:"powers"`        // the shares
 	// GuaranteedPercent is the sum of the guarantees, in per cent of one processor; CapacityPercent is the machine's
 	// total.
 	GuaranteedPercent float64 `json:"guaranteed_percent"`

@@ -2,9 +2,9 @@ package api
 
 // Why answers GET /v1/why: it says what bounds the connections of a process, from samples over a while.
 type Why struct {
-	Version string `json:"version"`
-	PID     int    `json:"pid"`
-	Name    string `json:"name"`
+	Version string `json:"version"` // the version of the API
+	PID     int    `json:"pid"`     // the process of the request
+	Name    string `json:"name"`    // its command
 	OverNS  uint64 `json:"over_ns"` // the length of the measurement
 	Looks   int    `json:"looks"`   // the number of samples
 	// Processes are those whose connections were sampled: the process of the request, and then its descendants, parents
@@ -23,31 +23,31 @@ type Why struct {
 
 // WhyProcess is a process whose connections were sampled.
 type WhyProcess struct {
-	PID  int    `json:"pid"`
-	Name string `json:"name"`
+	PID  int    `json:"pid"`  // the process
+	Name string `json:"name"` // its command
 }
 
 // WhySocket is one socket, and the limits on its path.
 type WhySocket struct {
 	// Process has the socket open: it is the first one of Why.Processes that has. If none has, it used the socket last.
 	Process  int    `json:"process"`
-	FDs      []int  `json:"fds"` // of that process; empty: closed and draining, or not yet accepted
-	Protocol string `json:"protocol"`
-	Local    string `json:"local"`
-	Remote   string `json:"remote,omitempty"`
+	FDs      []int  `json:"fds"`              // the file descriptors of that process; empty: closed and draining, or not yet accepted
+	Protocol string `json:"protocol"`         // the protocol: tcp, udp and the like
+	Local    string `json:"local"`            // the local address and port
+	Remote   string `json:"remote,omitempty"` // the address and port of the other end
 	// PID is the process that the socket is charged to: the one that used it last.
 	PID      int  `json:"pid"`
-	Loopback bool `json:"loopback,omitempty"` // it stays on the machine
+	Loopback bool `json:"loopback,omitempty"` // whether the traffic stays on the machine
 	// SentBytesPerSec and ReceivedBytesPerSec are IP bytes per second over the time of the measurement; nil where the
 	// kernel does not count them (UDP and the like).
 	SentBytesPerSec     *uint64 `json:"sent_bytes_per_sec,omitempty"`
 	ReceivedBytesPerSec *uint64 `json:"received_bytes_per_sec,omitempty"`
-	WaitingBytes        uint64  `json:"waiting_bytes"` // in its send buffer, not sent yet
-	WaitNS              uint64  `json:"wait_ns"`       // until its next departure
+	WaitingBytes        uint64  `json:"waiting_bytes"` // the bytes in its send buffer, not sent yet
+	WaitNS              uint64  `json:"wait_ns"`       // the time until its next departure
 
-	Limits []WhyLimit `json:"limits"` // innermost first
-	Up     Verdict    `json:"up"`
-	Down   Verdict    `json:"down"`
+	Limits []WhyLimit `json:"limits"` // the limits, innermost first
+	Up     Verdict    `json:"up"`     // what bounds the sent traffic
+	Down   Verdict    `json:"down"`   // what bounds the received traffic
 }
 
 // Verdict says what bounds one direction of a socket.
@@ -71,7 +71,7 @@ type WhyLimit struct {
 	// Subject is the subject of the limit. The kind "socket" marks a limit that the program itself has set by
 	// setsockopt.
 	Subject Subject `json:"subject"`
-	Node    uint32  `json:"node,omitempty"`
+	Node    uint32  `json:"node,omitempty"` // the number of the limit's node; 0 = the limit is the socket's own
 	// Holds is false if another limit on the same subject is lower. It is also false for a socket whose traffic stays
 	// on the machine, if the limit excludes such traffic.
 	Holds bool `json:"holds"`

@@ -23,17 +23,47 @@
 #ifndef NETNICE_H
 #define NETNICE_H
 
-/* Rate at which this socket sends. */
+/* docs/reference/socket-options.md follows from these comments. */
+
+/* The rate at which this socket sends.
+ * Level: IPPROTO_TCP for TCP, IPPROTO_UDP for UDP.
+ * Value: uint64_t or uint32_t; getsockopt reads it.
+ * Unit: bytes/s, IP and TCP headers included.
+ * Range: 1 to 2^63 - 1, of 4 bytes 1 to 2^32 - 2; 0 removes the limit.
+ * Errors: EINVAL (wrong length, negative), ENOPROTOOPT (netnice is not up, or
+ * the level is not the socket's), EOPNOTSUPP (datagrams: no daemon runs). */
 #define TCP_SNDRATE 7001
-/* Rate at which it receives; not what the machine sends to itself. */
+
+/* The rate at which this socket receives. Traffic of the machine to itself does
+ * not count.
+ * Level: IPPROTO_TCP for TCP, IPPROTO_UDP for UDP.
+ * Value: uint64_t or uint32_t; getsockopt reads it.
+ * Unit: bytes/s, IP and TCP headers included.
+ * Range: 1 to 2^63 - 1, of 4 bytes 1 to 2^32 - 2; 0 removes the limit.
+ * Errors: EINVAL (wrong length, negative), ENOPROTOOPT (netnice is not up, or
+ * the level is not the socket's), EOPNOTSUPP (no daemon runs). */
 #define TCP_RCVRATE 7002
-/* A slice of its link's time for this socket: struct netnice_reservation. */
+
+/* A slice of its link's time for this socket. netnice_reserve asks for it.
+ * Level: IPPROTO_TCP for TCP, IPPROTO_UDP for UDP.
+ * Value: struct netnice_reservation; getsockopt reads the answer.
+ * Unit: ns.
+ * Range: a period of 1 ms to 1 s, a slice of up to the period; 0 releases.
+ * Errors: EPERM (nothing was granted), EBUSY (it does not fit), ENODEV (the
+ * socket leaves by no link with a limit, or by none yet), EINVAL, ENOPROTOOPT,
+ * EOPNOTSUPP (MPTCP, or no daemon runs), EAGAIN (asked too often). */
 #define NETNICE_RESERVE 7003
 /* 7004 is kept. */
 
-/* A limit of a process or a user, on any TCP socket, which it does not concern:
- * setsockopt asks with a struct netnice_limit, and getsockopt reads that back
- * with the answer. */
+/* A limit of a process or a user, on any TCP socket. The socket's own traffic
+ * is not concerned. netnice_set and netnice_get ask by it.
+ * Level: IPPROTO_TCP.
+ * Value: struct netnice_limit; getsockopt reads the answer.
+ * Unit: bytes/s.
+ * Range: 1 to 2^63 - 1; 0 removes the limit, NETNICE_ASK only asks.
+ * Errors: EPERM (not the caller's), ESRCH (no such process or user), EINVAL,
+ * ENOPROTOOPT (netnice is not up), EOPNOTSUPP (no daemon runs), EBUSY (no
+ * further limit fits), EAGAIN (asked too often). */
 #define NETNICE_LIMIT 7005
 
 /* values of which, beside the PRIO_PROCESS and PRIO_USER of getpriority */
@@ -41,8 +71,8 @@
 #define PRIO_NET_USER	4 /* a user, by the uid */
 #define PRIO_POWER	5 /* no limit: a process's power, see set_power */
 
-#define NETNICE_SEND	0
-#define NETNICE_RECEIVE 1
+#define NETNICE_SEND	0 /* what is sent */
+#define NETNICE_RECEIVE 1 /* what is received */
 #define NETNICE_TOTAL	2 /* sent and received together */
 
 /* NETNICE_ASK as the value, or as the slice, asks for the one in force. Nothing
@@ -72,14 +102,14 @@ typedef int netnice_which;
 #define NETNICE_POWER_0 256
 
 struct netnice_limit {
-	uint32_t which;
-	uint32_t who; /* 0 = the caller */
-	uint32_t direction;
+	uint32_t which;		/* PRIO_NET, PRIO_NET_USER or PRIO_POWER */
+	uint32_t who;		/* 0 = the caller */
+	uint32_t direction;	/* NETNICE_SEND, _RECEIVE or _TOTAL */
 	uint32_t error;		/* answer: errno, EINPROGRESS = none yet */
 	uint64_t bytes_per_sec; /* answer: limit in force, 0 = no limit */
 };
 
-#define NETNICE_ANSWER_MS 5000
+#define NETNICE_ANSWER_MS 5000 /* how long functions wait for an answer */
 
 /* Ask by an option, and wait until the answer is in the same struct, whose
  * error it says. 0, or -1 and errno. */

@@ -79,22 +79,9 @@ func NewServer(b Backend, log *slog.Logger) *http.Server {
 func Handler(b Backend) http.Handler {
 	s := server{b}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", s.with(s.status))
-	mux.HandleFunc("GET /v1/nodes", s.with(s.nodes))
-	mux.HandleFunc("PUT /v1/limits", s.with(s.set))
-	mux.HandleFunc("DELETE /v1/limits", s.with(s.remove))
-	mux.HandleFunc("PUT /v1/power", s.with(s.setPower))
-	mux.HandleFunc("GET /v1/power", s.with(s.powers))
-	mux.HandleFunc("PUT /v1/adapt", s.with(s.setAdapt))
-	mux.HandleFunc("GET /v1/adapt", s.with(s.adapted))
-	mux.HandleFunc("PUT /v1/system", s.with(s.setSystem))
-	mux.HandleFunc("GET /v1/system", s.with(s.system))
-	mux.HandleFunc("GET /v1/rules", s.with(s.rules))
-	mux.HandleFunc("POST /v1/rules/reload", s.with(s.reloadRules))
-	mux.HandleFunc("GET /v1/rules/test", s.with(s.testRules))
-	mux.HandleFunc("GET /v1/why", s.with(s.why))
-	mux.HandleFunc("GET "+EventsPath, s.events)
-	mux.HandleFunc("POST /v1/down", s.with(s.down))
+	for _, route := range Routes() {
+		mux.HandleFunc(route.Method+" "+route.Path, route.handler(s))
+	}
 	none := s.with(func(_ auth.Actor, r *http.Request) (any, error) {
 		return nil, &api.Error{
 			Code:    api.CodeNotFound,
@@ -141,41 +128,28 @@ func (server) with(f func(auth.Actor, *http.Request) (any, error)) http.HandlerF
 	}
 }
 
-func (s server) status(by auth.Actor, r *http.Request) (any, error) {
-	if err := onlyQuery(r); err != nil {
-		return nil, err
-	}
-	status, err := s.Status(r.Context())
+func (s server) status(ctx context.Context, by auth.Actor) (api.Status, error) {
+	status, err := s.Status(ctx)
 	status.Administrator = by.Root()
 	return status, err
 }
 
-func (s server) nodes(by auth.Actor, r *http.Request) (any, error) {
-	if err := onlyQuery(r, "subject"); err != nil {
-		return nil, err
-	}
+func (s server) nodes(by auth.Actor, r *http.Request) (api.NodeList, error) {
 	if !r.URL.Query().Has("subject") {
 		return s.Nodes(r.Context(), by)
 	}
 	subject, err := querySubject(r)
 	if err != nil {
-		return nil, err
+		return api.NodeList{}, err
 	}
 	return s.NodesFor(r.Context(), by, subject)
 }
 
-func (s server) set(by auth.Actor, r *http.Request) (any, error) {
-	if err := onlyQuery(r); err != nil {
-		return nil, err
+func (s server) set(ctx context.Context, by auth.Actor, request api.SetRequest) (api.SetResponse, error) {
+	if len(request.Subject.ID) > auth.MaxName {
+		return api.SetResponse{}, badRequest("the subject's name has more than %d bytes", auth.MaxName)
 	}
-	var req api.SetRequest
-	if err := readBody(r, &req); err != nil {
-		return nil, err
-	}
-	if len(req.Subject.ID) > auth.MaxName {
-		return nil, badRequest("the subject's name has more than %d bytes", auth.MaxName)
-	}
-	return s.Set(r.Context(), by, req)
+	return s.Set(ctx, by, request)
 }
 
 // readBody decodes the one JSON object that is the body of a request.
@@ -191,34 +165,29 @@ func readBody(r *http.Request, into any) error {
 	return nil
 }
 
-func (s server) remove(by auth.Actor, r *http.Request) (any, error) {
-	if err := onlyQuery(r, "subject", "dry_run"); err != nil {
-		return nil, err
-	}
+func (s server) remove(by auth.Actor, r *http.Request) (api.SetResponse, error) {
 	subject, err := querySubject(r)
 	if err != nil {
-		return nil, err
+		return api.SetResponse{}, err
 	}
 	dryRun := false
 	if text := r.URL.Query().Get("dry_run"); text != "" {
 		if dryRun, err = strconv.ParseBool(text); err != nil {
-			return nil, badRequest("dry_run=%q: want true or false", text)
+			return api.SetResponse{}, badRequest("dry_run=%q: want true or false", text)
 		}
 	}
 	return s.Remove(r.Context(), by, subject, dryRun)
 }
 
-func (s server) down(by auth.Actor, r *http.Request) (any, error) {
-	if err := onlyQuery(r); err != nil {
-		return nil, err
-	}
-	if err := s.Down(r.Context(), by); err != nil {
-		return nil, err
-	}
-	return struct {
-		Version string `json:"version"`
-	}{api.Version}, nil
+func (s server) down(ctx context.Context, by auth.Actor) (api.DownResponse, error) {
+	return api.DownResponse{Version: api.Version}, s.Down(ctx, by)
 }
+
+func (s server) powers(ctx context.Context, _ auth.Actor) (api.PowerList, error) {
+	return s.Powers(ctx)
+}
+
+func (s server) system(ctx context.Context, _ auth.Actor) (api.System, error) { return s.System(ctx) }
 
 func querySubject(r *http.Request) (api.Subject, error) {
 	subject, err := api.ParseSubject(r.URL.Query().Get("subject"))

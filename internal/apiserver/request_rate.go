@@ -44,7 +44,7 @@ func Limited(next http.Handler, countsAs func(uid uint32) uint32) http.Handler {
 
 // cost returns the number of requests that a request counts as, before its answer is known.
 func cost(r *http.Request) float64 {
-	if r.URL.Path == "/v1/rules/reload" {
+	if r.URL.Path == reloadPath {
 		return auth.ReloadCost
 	}
 	// The query is parsed as the handlers parse it, however it is written.

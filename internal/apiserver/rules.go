@@ -4,31 +4,27 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 )
 
-func (s server) rules(by auth.Actor, r *http.Request) (any, error) {
-	if err := onlyQuery(r); err != nil {
-		return nil, err
+// reloadPath is the call that reads rule files, which costs more than others.
+const reloadPath = "/v1/rules/reload"
+
+func (s server) testRules(by auth.Actor, r *http.Request) (api.RuleTest, error) {
+	pid, err := queryPID(r)
+	if err != nil {
+		return api.RuleTest{}, err
 	}
-	return s.Rules(r.Context(), by)
+	return s.TestRules(r.Context(), by, pid)
 }
 
-func (s server) reloadRules(by auth.Actor, r *http.Request) (any, error) {
-	if err := onlyQuery(r); err != nil {
-		return nil, err
-	}
-	return s.ReloadRules(r.Context(), by)
-}
-
-func (s server) testRules(by auth.Actor, r *http.Request) (any, error) {
-	if err := onlyQuery(r, "pid"); err != nil {
-		return nil, err
-	}
+// queryPID reads the process that a call is about.
+func queryPID(r *http.Request) (int, error) {
 	text := r.URL.Query().Get("pid")
 	pid, err := strconv.Atoi(text)
 	if err != nil || pid < 1 {
-		return nil, badRequest("pid=%q: want the number of a process", text)
+		return 0, badRequest("pid=%q: want the number of a process", text)
 	}
-	return s.TestRules(r.Context(), by, pid)
+	return pid, nil
 }

@@ -49,6 +49,7 @@ func rules() []rule {
 		{folder: "internal/cpushare", never: append(kernel, module+"internal/daemon", module+"internal/cli"), why: "shares know no daemon but by an interface, and no network"},
 		{folder: "internal/adaptation", never: append(kernel, module+"internal/daemon", module+"internal/cli", module+"internal/identity"), why: "it sets limits as a client would, and knows the daemon by an interface"},
 		{folder: "internal/observe", never: append(kernel, module+"internal/daemon", module+"internal/cli", module+"internal/cpushare", module+"internal/adaptation"), why: "it reads what its caller publishes, and knows nobody who sets limits"},
+		{folder: "internal/reference", never: append(kernel, module+"internal/daemon", module+"internal/enforce"), why: "it reads tables and comments, and starts nothing"},
 		{folder: "internal/adaptation/hostpath", only: []string{module + "api", module + "internal/adapt", module + "internal/probe"}, why: "a path is opened and measured without limits"},
 		{folder: "internal/account", only: []string{}, why: "names and numbers, for whoever asks"},
 		{folder: "internal/adapt", only: []string{}, why: "a law of control: its caller has the sockets and the limits"},
@@ -117,6 +118,15 @@ func broken(r rule, name string) bool {
 		}
 	}
 	return true
+}
+
+// What writes docs/reference is not linked into the program.
+func TestProgramLinksNoReference(t *testing.T) {
+	for folder, ours := range imports(t) {
+		if ours["internal/reference"] && !strings.HasPrefix(folder, "internal/reference/") {
+			t.Errorf("%s imports internal/reference, which is for go generate alone", folder)
+		}
+	}
 }
 
 func TestProductLinksNoTestHelpers(t *testing.T) {

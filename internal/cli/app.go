@@ -1,14 +1,10 @@
 // Package cli is the netnice command. It turns flags into calls of the client, and the answers into text or JSON. Each
 // verb has a file. The package owns wording, exit codes and the start of a daemon where none runs. It decides nothing
 // about limits, and never touches the kernel except through Parts.
-//
-// Exit codes: 0 done; 1 netnice failed, or doctor found something missing; 2 wrong usage; 3 the named subject does not
-// exist; 4 the caller may not do this; 5 no daemon answers. Commands that run another command have the exit code of
-// that one. Their own exit codes are those of env(1): 125 netnice failed, for any reason; 126 the command cannot be
-// run; 127 the command was not found.
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,17 +20,17 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// Exit codes of netnice's own.
+// Exit codes of netnice's own. docs/reference/exit-codes.md has these comments.
 const (
-	exitOK        = 0
-	exitFailed    = 1 // also: doctor or rules found a fault
-	exitUsage     = 2
-	exitNoSubject = 3
-	exitDenied    = 4
-	exitNoDaemon  = 5
-	exitNotRun    = 125 // commands that run another one have this code in place of 1 to 5
-	exitCannotRun = 126
-	exitNotFound  = 127
+	exitOK        = 0   // It is done, or the reader of the output has gone.
+	exitFailed    = 1   // It failed. Or doctor found something missing, or rules found a mistake in a file.
+	exitUsage     = 2   // Wrong usage: an argument, or a file that an argument names, makes no sense.
+	exitNoSubject = 3   // A process, user, host, limit or file of that name does not exist.
+	exitDenied    = 4   // The caller may not do this.
+	exitNoDaemon  = 5   // No daemon is running, or none answers.
+	exitNotRun    = 125 // netnice failed for any reason, before it ran the command.
+	exitCannotRun = 126 // The command cannot be run.
+	exitNotFound  = 127 // The command was not found.
 )
 
 // DaemonOptions holds the flags of `netnice daemon`.
@@ -61,8 +57,7 @@ type DemoOptions struct {
 
 // Parts are the pieces of netnice that commands run in this very process.
 type Parts struct {
-	// Daemon serves until its context ends, or, on demand, until the last
-	// limit is gone.
+	// Daemon serves until its context ends, or, on demand, until the last limit is gone.
 	Daemon func(context.Context, DaemonOptions) error
 	// Guard waits for the end of a daemon. Then it moves the egress hook to the root cgroup if the daemon left it
 	// below.
@@ -96,34 +91,31 @@ type App struct {
 	units  units.System
 }
 
-// Run interprets args, of which the first is the name that netnice was called
-// by, and returns the exit code.
+// Run interprets args, whose first is the name that netnice was called by, and returns the exit code.
 func (a *App) Run(ctx context.Context, args []string) int {
 	build := a.root
 	if len(args) > 0 && filepath.Base(args[0]) == "nlimit" {
 		build = a.nlimit
 	}
-	cmd := build()
-	a.persistent(cmd)
+	cmd := a.prepared(build())
 	cmd.SetArgs(markPriorities(args[min(1, len(args)):])) // never nil, or cobra takes os.Args
 	cmd.SetOut(a.Out)
 	cmd.SetErr(a.Err)
 	cmd.SetHelpFunc(a.help)
-	plainUsage(cmd)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetFlagErrorFunc(flagFailure)
 	cmd.PersistentPreRun = func(cmd *cobra.Command, _ []string) { a.noteFlagRates(cmd) }
 	called, err := cmd.ExecuteContextC(ctx)
 	code := a.report(err)
-	if runsCommand(called) && exitFailed <= code && code <= exitNoDaemon {
+	if RunsCommand(called) && exitFailed <= code && code <= exitNoDaemon {
 		return exitNotRun
 	}
 	return code
 }
 
-// runsCommand reports whether a command becomes another program. The exit codes are those of that program then.
-func runsCommand(cmd *cobra.Command) bool {
+// RunsCommand reports whether a command becomes another program. The exit codes are those of that program then.
+func RunsCommand(cmd *cobra.Command) bool {
 	return slices.Contains([]string{"run", "exec", "inetd-session"}, cmd.Name())
 }
 
@@ -133,6 +125,18 @@ func (a *App) root() *cobra.Command {
 		a.run(), a.set(), a.confirm(), a.unset(), a.fair(), a.link(), a.reserve(), a.power(), a.exec(), a.probe(), a.adapt(), a.shellInit(), a.shellLine(), a.inetd(), a.inetdSession(), a.ls(), a.show(), a.why(), a.monitor(), a.rules(), a.nlimit(), a.systemSettings(),
 		a.daemon(), a.guard(), a.up(), a.down(), a.status(), a.metrics(), a.doctor(), a.demo(), a.version(), a.gen(),
 	)
+	return cmd
+}
+
+// Commands returns netnice and nlimit with all their commands, for documents.
+func (a *App) Commands() []*cobra.Command {
+	return []*cobra.Command{a.prepared(a.root()), a.prepared(a.nlimit())}
+}
+
+// prepared returns a program with the flags and usage lines of all its commands.
+func (a *App) prepared(cmd *cobra.Command) *cobra.Command {
+	a.persistent(cmd)
+	plainUsage(cmd)
 	return cmd
 }
 
@@ -160,12 +164,8 @@ func (p *socketFlag) Set(text string) error {
 
 // persistent adds the flags that every command takes.
 func (a *App) persistent(cmd *cobra.Command) {
-	socket := a.Getenv("NETNICE_SOCKET")
-	if socket == "" {
-		socket = client.DefaultSocket
-	}
 	flags := cmd.PersistentFlags()
-	a.socket = socket
+	a.socket = cmp.Or(a.Getenv("NETNICE_SOCKET"), client.DefaultSocket)
 	flags.Var((*socketFlag)(&a.socket), "socket", "unix `socket` of the daemon (also $NETNICE_SOCKET)")
 	flags.Var(&a.units, "units", "print rates and volumes in bytes or bits")
 	_ = cmd.RegisterFlagCompletionFunc("units", cobra.FixedCompletions([]string{"bytes", "bits"}, cobra.ShellCompDirectiveNoFileComp))

@@ -179,7 +179,7 @@ func TestDocumentsNameCommands(t *testing.T) {
 		}
 		return nil
 	}
-	for _, dir := range []string{"contrib", "examples", "docs/decisions", "docs/internals"} {
+	for _, dir := range []string{"contrib", "examples", "docs/decisions", "docs/internals", "docs/reference"} {
 		require.NoError(t, filepath.WalkDir(project+dir, check))
 	}
 	documents, err := filepath.Glob(project + "*.md")

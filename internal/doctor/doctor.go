@@ -143,7 +143,7 @@ func (g gaps) remedy(f *kernelfeatures.Features) string {
 	return "this kernel is new enough but was built, or is locked, without it: run a distribution's stock kernel (tried on " + triedOn + ")"
 }
 
-// triedOn are kernels on which netnice has been run, as in docs/KERNELS.md.
+// triedOn are kernels on which netnice has been run, as in docs/reference/kernels.md.
 const triedOn = "Debian 12's 6.1 and 6.12"
 
 // notLooked is the finding of a check that could not be made.

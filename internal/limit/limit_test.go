@@ -123,3 +123,17 @@ func TestOfNode(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, o)
 	}
 }
+
+// The table says of each field, for people, what it is and which values it may have.
+func TestFieldsAreDescribed(t *testing.T) {
+	names := make(map[string]bool)
+	for _, f := range Fields() {
+		if f.Means == "" || f.Values == "" || names[f.Name] {
+			t.Errorf("the field %q: %+v", f.Name, f)
+		}
+		names[f.Name] = true
+	}
+	if len(names) != len(fields) {
+		t.Errorf("%d of %d fields", len(names), len(fields))
+	}
+}

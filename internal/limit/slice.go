@@ -6,11 +6,13 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// The bounds of a slice's period, in ns, and of the time that it lasts.
+// The bounds of a slice's period, in ns, and of the time that a limit or a reservation lasts.
 const (
 	MinPeriodNS = uint64(time.Millisecond)
 	MaxPeriodNS = uint64(time.Second)
-	MaxForNS    = uint64(10 * 365 * 24 * time.Hour)
+	MinForNS    = uint64(time.Second) // of a limit
+	MaxForNS    = uint64(MaxYears * 365 * 24 * time.Hour)
+	MaxYears    = 10
 )
 
 // Slice is a reservation of a link's time, as one owner requests it. The zero value is no reservation.

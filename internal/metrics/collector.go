@@ -59,34 +59,10 @@ func (c *Collector) ask(ctx context.Context) (status *api.Status, list *api.Node
 	return status, list, err
 }
 
-var (
-	subject = []string{"subject", "name"}
-
-	up        = desc("up", "Whether the daemon answers.")
-	build     = desc("build_info", "The daemon's release and the kernel that it runs on.", "release", "kernel")
-	faults    = desc("faults_total", "Packets or sockets that went unlimited, and writes of the state that failed, by the reason.", "fault")
-	attached  = desc("program_attached", "Whether a kernel program of netnice's is attached.", "program")
-	limits    = desc("limit_bytes_per_second", "A limit that is set: IP bytes a second.", "subject", "name", "direction", "owner")
-	bytes     = desc("bytes_total", "IP bytes sent (up) and received (down) since the limit was set, where that is counted.", "subject", "name", "direction")
-	charged   = desc("charged_bytes_total", "IP bytes, sent and received, that a limit on both directions together was charged.", subject...)
-	waiting   = desc("waiting_bytes", "Bytes that wait for their turn, in sockets' send buffers or in the queue.", "subject", "name", "direction")
-	delay     = desc("wait_seconds", "The longest of the waits, from now.", "subject", "name", "direction")
-	queued    = desc("queued_bytes", "What is sent, is no TCP, and is in the queue.", subject...)
-	dropped   = desc("dropped_packets_total", "Packets that were dropped, by the reason.", "subject", "name", "direction", "reason")
-	held      = desc("held_segments_total", "First segments of new connections that were held back.", subject...)
-	processes = desc("processes", "Processes that a limit holds for.", subject...)
-	sockets   = desc("sockets", "TCP sockets whose traffic counts.", subject...)
-	unknown   = desc("unknown_bytes_total", "IP bytes of which no process is known, by the reason.", "direction", "reason")
-)
-
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("netnice_"+name, help, labels, nil)
-}
-
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{up, build, faults, attached, limits, bytes, charged, waiting, delay, queued, dropped, held, processes, sockets, unknown} {
-		to <- d
+	for _, f := range Figures() {
+		to <- f.desc
 	}
 }
 
@@ -94,69 +70,69 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-	}
-	count := func(d *prometheus.Desc, value uint64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
+	give := func(f *Figure, value float64, labels ...string) {
+		kind := prometheus.GaugeValue
+		if f.IsCounter {
+			kind = prometheus.CounterValue
+		}
+		to <- prometheus.MustNewConstMetric(f.desc, kind, value, labels...)
 	}
 	status, list, err := c.ask(ctx)
 	if err != nil {
-		gauge(up, 0)
+		give(up, 0)
 		return
 	}
-	gauge(up, 1)
-	gauge(build, 1, status.Release, status.Kernel)
+	give(up, 1)
+	give(build, 1, status.Release, status.Kernel)
 	for name, n := range status.Counters {
-		count(faults, n, name)
+		give(faults, float64(n), name)
 	}
 	for _, p := range status.Programs {
-		gauge(attached, truth(p.Attached), p.Name)
+		give(attached, truth(p.Attached), p.Name)
 	}
 	for direction, u := range map[api.Direction]*api.UnknownUsage{api.Up: &list.Unknown.Up, api.Down: &list.Unknown.Down} {
-		count(unknown, u.BytesOf.Socket, string(direction), "socket")
-		count(unknown, u.BytesOf.Kernel, string(direction), "kernel")
+		give(unknown, float64(u.BytesOf.Socket), string(direction), "socket")
+		give(unknown, float64(u.BytesOf.Kernel), string(direction), "kernel")
 	}
-	count(unknown, list.Unknown.Down.BytesOf.NoSocket, string(api.Down), "no_socket")
+	give(unknown, float64(list.Unknown.Down.BytesOf.NoSocket), string(api.Down), "no_socket")
 	for i := range list.Nodes {
 		n := &list.Nodes[i]
 		if n.Private && (!c.Private || n.IsHidden()) { // hidden ones may all have the same labels
 			continue
 		}
-		node(n, gauge, count)
+		node(n, give)
 	}
 }
 
-type add[T any] func(d *prometheus.Desc, value T, labels ...string)
-
-func node(n *api.Node, gauge add[float64], count add[uint64]) {
+// node gives the figures of one node.
+func node(n *api.Node, give func(f *Figure, value float64, labels ...string)) {
 	who := []string{text(n.Subject.String()), text(n.Name)} // a program may call itself anything
 	with := func(more ...string) []string { return append(who[:2:2], more...) }
 	for _, l := range n.Limits {
 		if l.Enforced {
-			gauge(limits, float64(l.BytesPerSec), with(string(l.Direction), text(l.Owner))...)
+			give(limits, float64(l.BytesPerSec), with(string(l.Direction), text(l.Owner))...)
 		}
 	}
 	for direction, u := range map[api.Direction]*api.Usage{api.Up: &n.Up, api.Down: &n.Down} {
 		to := with(string(direction))
 		if !u.Uncounted {
-			count(bytes, u.Bytes, to...)
+			give(bytes, float64(u.Bytes), to...)
 		}
-		gauge(waiting, float64(u.WaitingBytes), to...)
-		gauge(delay, (time.Duration(u.WaitNS) * time.Nanosecond).Seconds(), to...)
+		give(waiting, float64(u.WaitingBytes), to...)
+		give(delay, (time.Duration(u.WaitNS) * time.Nanosecond).Seconds(), to...)
 		for reason, n := range map[string]uint64{
 			"queue_full": u.DroppedFor.QueueFull, "no_queue": u.DroppedFor.NoQueue, "ahead_of_limit": u.DroppedFor.Ahead,
 		} {
-			count(dropped, n, with(string(direction), reason)...)
+			give(dropped, float64(n), with(string(direction), reason)...)
 		}
 	}
 	if n.Total != nil {
-		count(charged, n.Total.Bytes, who...)
+		give(charged, float64(n.Total.Bytes), who...)
 	}
-	gauge(queued, float64(n.Up.QueuedBytes), who...)
-	count(held, n.Up.Held, who...)
-	gauge(processes, float64(n.Processes), who...)
-	gauge(sockets, float64(n.Sockets), who...)
+	give(queued, float64(n.Up.QueuedBytes), who...)
+	give(held, float64(n.Up.Held), who...)
+	give(processes, float64(n.Processes), who...)
+	give(sockets, float64(n.Sockets), who...)
 }
 
 // text returns a label that Prometheus accepts and that is safe to show on a terminal.

@@ -101,9 +101,6 @@ func reserveCommand(req api.SetRequest) string {
 	return "netnice reserve " + req.Subject.String() + " --link " + cmp.Or(device, "eth0") + " --period 10ms --slice 2ms"
 }
 
-// minForNS is the shortest time of a limit.
-const minForNS = uint64(time.Second)
-
 // CheckSpan refuses a limit for a time that cannot end by itself.
 func CheckSpan(req api.SetRequest) error {
 	hint := "netnice set " + shell.Word(req.Subject.String()) + " --up 1MB/s --for 10m"
@@ -111,8 +108,8 @@ func CheckSpan(req api.SetRequest) error {
 	switch {
 	case req.ForNS == 0:
 		return nil
-	case req.ForNS < minForNS || req.ForNS > limit.MaxForNS:
-		return bad("for %v: want %v to 10 years", time.Duration(min(req.ForNS, 1<<62)), time.Duration(minForNS))
+	case req.ForNS < limit.MinForNS || req.ForNS > limit.MaxForNS:
+		return bad("for %v: want %v to 10 years", time.Duration(min(req.ForNS, 1<<62)), time.Duration(limit.MinForNS))
 	case req.Subject.Kind == api.KindTo && isEach(req.Subject.ID):
 		hint = strings.TrimSuffix(hint, " --for 10m")
 		return bad("a limit of each address is not for a time")

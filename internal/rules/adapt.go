@@ -8,7 +8,8 @@ import (
 
 const (
 	defaultAdaptShare = 500_000 // ppm
-	mostAdaptPrefixes = 64      // the prefixes form the name of a limit
+	// MostAdaptPrefixes bounds the prefixes of one rule: they form the name of a limit.
+	MostAdaptPrefixes = 64
 )
 
 // adapts reads the keys of a rule whose rates adapt to each path. Such a rule sets no limit itself, because the daemon
@@ -29,8 +30,8 @@ func (o object) adapts(r *Rule) {
 	if len(r.to) == 0 {
 		o.problem("adapt", `such as: to = ["0.0.0.0/0", "::/0", "!10.0.0.0/8"]`, "adapt does not say to whom")
 	}
-	if len(r.to) > mostAdaptPrefixes {
-		o.problem("to", "name fewer, shorter prefixes", "a rule that adapts names more than %d prefixes", mostAdaptPrefixes)
+	if len(r.to) > MostAdaptPrefixes {
+		o.problem("to", "name fewer, shorter prefixes", "a rule that adapts names more than %d prefixes", MostAdaptPrefixes)
 	}
 	if r.protocol == TCP {
 		o.problem("protocol", `protocol = "udp", or without the line, which paces TCP, too`, "adapt is not for TCP alone")

@@ -40,14 +40,6 @@ const (
 	MaxUserText = 128
 )
 
-// keysOfRule returns the keys that a rule may have.
-func keysOfRule() []string {
-	return []string{
-		"name", "program", "command", "user", "cgroup", "unit", "container", "parent", "to", "port", "protocol", "time", "days",
-		"up", "down", "total", "min", "min_down", "weight", "adapt", "share", "also",
-	}
-}
-
 // Parse reads the rules of a file. An error is of type Problems and has all mistakes.
 func Parse(file string, text []byte, in Context) ([]*Rule, error) {
 	switch {

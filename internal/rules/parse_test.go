@@ -89,7 +89,7 @@ func TestParseAdapt(t *testing.T) {
 	_, err := Parse("f", []byte("[[rule]]\nto = '10.0.0.0/8'\nadapt = true\n"), Context{LookupUser: users, OfUser: true})
 	require.ErrorContains(t, err, "only the administrator")
 
-	many := strings.Repeat("'10.0.0.0/8', ", mostAdaptPrefixes+1)
+	many := strings.Repeat("'10.0.0.0/8', ", MostAdaptPrefixes+1)
 	_, err = Parse("f", []byte("[[rule]]\nto = ["+many+"]\nadapt = true\n"), system)
 	require.ErrorContains(t, err, "more than 64 prefixes")
 }

@@ -1,8 +1,8 @@
-// Command kerneltable writes the table of docs/KERNELS.md: it probes the kernel
+// Command kerneltable writes the table of docs/reference/kernels.md: it probes the kernel
 // that it runs on and, in test machines, Debian's, and puts what it found
 // between the table's marks in the file:
 //
-//	go run ./internal/kernelfeatures/cmd/kerneltable [-w] docs/KERNELS.md
+//	go run ./internal/kernelfeatures/cmd/kerneltable [-w] docs/reference/kernels.md
 //
 // Without -w it prints the table only. It needs root, and what package vm needs.
 package main
