@@ -174,7 +174,7 @@ func split(line string, d Dialect) (commands [][]word, ok bool) {
 	}
 	endCommand := func(at int) {
 		endWord(at)
-		redirects = false
+		redirects, startsDocument = false, false // also without the word that they need, which the shell tells
 		if len(words) > 0 {
 			commands = append(commands, words)
 		}

@@ -131,7 +131,7 @@ func TestInit(t *testing.T) {
 
 // A rewritten line has all of the typed line but its rates, and a line without rates stays as it is.
 func FuzzRewrite(f *testing.F) {
-	for _, line := range []string{"a @1M", `a "$(b 'c' @2M)" > d @1M # e`, "@1M", "a <(b) `c` \\@1M", "for i in x; do a @1M; done &"} {
+	for _, line := range []string{"a @1M", `a "$(b 'c' @2M)" > d @1M # e`, "@1M", "a <(b) `c` \\@1M", "for i in x; do a @1M; done &", "<<\n\n@0"} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
