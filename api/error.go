@@ -40,6 +40,9 @@ type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
+	// NotUndone is what holds of a refused change nevertheless, because its undo failed, too: a text for each step. It
+	// is empty if all is as it was. Message and Hint say the same to people.
+	NotUndone []string `json:"not_undone,omitempty"`
 	// Cause is what went wrong underneath, for errors.Is; it stays on the
 	// side that made the Error.
 	Cause error `json:"-"`

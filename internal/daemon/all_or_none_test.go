@@ -68,6 +68,14 @@ func (k *refusingKernel) RemoveNode(id uint32) error {
 	return k.Kernel.RemoveNode(id)
 }
 
+// SetDestinations refuses an assignment with that number of uses.
+func (k *refusingKernel) SetDestinations(to enforce.Destinations) error {
+	if err := k.refused("SetDestinations", uint64(len(to.Uses))); err != nil {
+		return err
+	}
+	return k.Kernel.SetDestinations(to)
+}
+
 func (k *refusingKernel) Join(id uint32, pid int) error {
 	if err := k.refused("Join", uint64(pid)); err != nil {
 		return err
@@ -190,6 +198,43 @@ func TestGroupIsLiftedWholeOrNot(t *testing.T) {
 			return err
 		})
 	}
+}
+
+// What could not be undone is in the answer, with what helps.
+func TestRefusedRequestThatIsNotUndone(t *testing.T) {
+	h, k := startRefusing(t)
+	k.refuse("SetDestinations", 1)
+	k.Fail("RemoveNode", errors.New("no undo"))
+	_, err := h.set(root, "to:192.0.2.7", up(1e6))
+	answer := requireFault(t, api.CodeInternal, err)
+	require.ErrorIs(t, err, errRefused)
+	require.Equal(t, []string{"lift to:192.0.2.7: no undo"}, answer.NotUndone)
+	require.Contains(t, answer.Message, "; not all of it was undone: lift to:192.0.2.7: no undo")
+	require.Contains(t, answer.Hint, "netnice ls")
+	require.Zero(t, h.count())
+	left := must(k.Nodes())
+	require.Len(t, left, 1)
+	k.Fail("RemoveNode", nil)
+	k.refuse("", 0)
+	h.eventually("the daemon lifts it, though it has no limit at all", h.gone(left[0].ID))
+
+	a, b := sleeper(t), sleeper(t)
+	_, err = h.group(root, "g", up(1e6), memberOf(a, 0), memberOf(b, 0))
+	require.NoError(t, err)
+	inForce := func() []string { all := h.everything(); return all[:len(all)-1] } // the journal has one line more
+	before := inForce()
+	k.refuse("Leave", h.idOf(pidSubject(b)))
+	k.Fail("Join", errors.New("no undo"))
+	_, err = h.leave(root, "g", a.Process.Pid, b.Process.Pid)
+	answer = requireFault(t, api.CodeInternal, err)
+	require.Equal(t, []string{fmt.Sprintf("process %d is out of group:g: no undo", a.Process.Pid)}, answer.NotUndone)
+	require.Equal(t, fmt.Sprintf("netnice fair --group g %d", a.Process.Pid), answer.Hint)
+	k.Fail("Join", nil)
+	k.refuse("", 0)
+	require.NotEqual(t, before, inForce())
+	_, err = h.group(root, "g", api.Wish{}, memberOf(a, 0))
+	require.NoError(t, err)
+	require.Equal(t, before, inForce(), "the command brings it back")
 }
 
 // The members that a request adds count together.

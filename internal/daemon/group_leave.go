@@ -141,7 +141,10 @@ func (tx *transaction) takeOut(by auth.Actor, m leavingMember) error {
 		if err := d.kernel.Leave(m.node.id); err != nil {
 			return err
 		}
-		tx.OnFailure(func() error { return d.kernel.Join(m.group.id, m.pid) })
+		tx.OnFailure(func() error {
+			return request.StepBack(fmt.Sprintf("netnice fair --group %s %d", before.group, m.pid), fmt.Sprintf("process %d is out of %s", m.pid, m.group.res.Subject),
+				d.kernel.Join(m.group.id, m.pid))
+		})
 	}
 	next := before.alone()
 	if _, err := tx.alter(m.node, &next); err != nil {

@@ -233,7 +233,7 @@ func (d *Daemon) look(tick bool) {
 	if d.isDown {
 		return // the kernel side is closed
 	}
-	if d.nodes.Len() > 0 {
+	if d.nodes.Len() > 0 || d.behind.nodes {
 		if tick {
 			d.compare()
 			d.sweepScopes()
@@ -245,6 +245,12 @@ func (d *Daemon) look(tick bool) {
 	d.file.SaveIfDue(tick)
 }
 
+// behind says where the kernel may hold something else than the desired state, because it has refused to take a change
+// back.
+type behind struct {
+	nodes bool // there may be a node in the kernel of which the daemon has none
+}
+
 // compare sets nodes again that the kernel lost, and lifts nodes that it kept too long.
 func (d *Daemon) compare() {
 	specs, err := d.kernel.Nodes()
@@ -252,12 +258,14 @@ func (d *Daemon) compare() {
 		d.complain(err)
 		return
 	}
+	d.behind.nodes = false
 	inForce := make(map[uint32]enforce.NodeSpec, len(specs))
 	for _, spec := range specs {
 		inForce[spec.ID] = spec
 		if !d.used(spec.ID) && desired.KnowsKind(spec.Kind) {
 			d.log.Warn("a node that nobody asked for is lifted", "node", spec.ID)
 			if err := d.kernel.RemoveNode(spec.ID); err != nil {
+				d.behind.nodes = true
 				d.complain(err)
 			}
 		}
