@@ -177,7 +177,7 @@ type Daemon struct {
 	at     atomic.Pointer[endpoint] // the socket for callers
 	locks  locks                    // while the daemon serves, keepHouse alone uses them
 
-	lineDevice atomic.Pointer[lineDevice] // see learnLine
+	lineDevice identity.LatestDevice // see learnLine
 
 	inflight atomic.Int64
 	lastBusy atomic.Int64 // ns since started
