@@ -35,6 +35,14 @@ type refusingKernel struct {
 	mu     sync.Mutex
 	call   string // the method that refuses, "" = none
 	number uint64 // the node, or the process, that it refuses
+	count  map[string]int
+}
+
+// tries returns how often a method has refused.
+func (k *refusingKernel) tries(call string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.count[call]
 }
 
 var errRefused = errors.New("refused by the test")
@@ -49,6 +57,10 @@ func (k *refusingKernel) refused(call string, number uint64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.call == call && k.number == number {
+		if k.count == nil {
+			k.count = make(map[string]int)
+		}
+		k.count[call]++
 		return errRefused
 	}
 	return nil
@@ -122,6 +134,12 @@ func (h *harness) everything() (list []string) {
 	}
 	slices.Sort(list)
 	return append(list, fmt.Sprint(h.fake.Destinations()), string(text))
+}
+
+// inForce is everything but the file, which may say the same in other lines.
+func (h *harness) inForce() []string {
+	all := h.everything()
+	return all[:len(all)-1]
 }
 
 // failsWhole checks that a request fails, and that everything is as before.
@@ -221,8 +239,7 @@ func TestRefusedRequestThatIsNotUndone(t *testing.T) {
 	a, b := sleeper(t), sleeper(t)
 	_, err = h.group(root, "g", up(1e6), memberOf(a, 0), memberOf(b, 0))
 	require.NoError(t, err)
-	inForce := func() []string { all := h.everything(); return all[:len(all)-1] } // the journal has one line more
-	before := inForce()
+	before := h.inForce()
 	k.refuse("Leave", h.idOf(pidSubject(b)))
 	k.Fail("Join", errors.New("no undo"))
 	_, err = h.leave(root, "g", a.Process.Pid, b.Process.Pid)
@@ -231,10 +248,10 @@ func TestRefusedRequestThatIsNotUndone(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("netnice fair --group g %d", a.Process.Pid), answer.Hint)
 	k.Fail("Join", nil)
 	k.refuse("", 0)
-	require.NotEqual(t, before, inForce())
+	require.NotEqual(t, before, h.inForce())
 	_, err = h.group(root, "g", api.Wish{}, memberOf(a, 0))
 	require.NoError(t, err)
-	require.Equal(t, before, inForce(), "the command brings it back")
+	require.Equal(t, before, h.inForce(), "the command brings it back")
 }
 
 // The members that a request adds count together.
@@ -282,6 +299,32 @@ func TestDestinationIsLiftedWholeOrNot(t *testing.T) {
 		_, err := h.set(root, to, up(0))
 		return err
 	})
+}
+
+// A destination's limit whose place the kernel refuses while a request is taken back gets it at a later tick. The log says
+// so once.
+func TestDestinationIsAssignedAgain(t *testing.T) {
+	var log logText
+	k := &refusingKernel{Kernel: new(enforcetest.Kernel)}
+	opts := testOptions(t, k.Kernel)
+	opts.Logger = log.logger(t)
+	opts.OpenKernel = func() (enforce.Kernel, error) {
+		_, err := k.Open()
+		return k, err
+	}
+	h := start(t, k.Kernel, opts)
+	h.mustSet(root, "to:192.0.2.7", up(1e6))
+	before := h.inForce()
+	k.Fail("RemoveNode", errors.New("not now"))
+	k.refuse("SetDestinations", 1)
+	_, err := h.remove(root, "to:192.0.2.7")
+	require.Len(t, requireFault(t, api.CodeInternal, err).NotUndone, 1)
+	require.Empty(t, h.fake.Destinations().Uses, "the limit holds for nothing")
+	tries := k.tries("SetDestinations")
+	h.eventually("the daemon tries again", func() bool { return k.tries("SetDestinations") > tries+3 })
+	require.Equal(t, 1, log.count(errRefused.Error()))
+	k.refuse("", 0)
+	h.eventually("it holds again", func() bool { return slices.Equal(before, h.inForce()) })
 }
 
 func TestPrefixesAndRateAreSetTogether(t *testing.T) {

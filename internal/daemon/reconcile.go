@@ -242,6 +242,9 @@ func (d *Daemon) look(tick bool) {
 		}
 		d.endGone()
 	}
+	if tick {
+		d.retryDestinations()
+	}
 	d.file.SaveIfDue(tick)
 }
 
@@ -249,6 +252,8 @@ func (d *Daemon) look(tick bool) {
 // back.
 type behind struct {
 	nodes bool // there may be a node in the kernel of which the daemon has none
+	// destinations is why the kernel does not know which nodes hold for which destination; nil = it does.
+	destinations error
 }
 
 // compare sets nodes again that the kernel lost, and lifts nodes that it kept too long.

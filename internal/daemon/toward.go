@@ -157,6 +157,21 @@ func (d *Daemon) bindDestinations() bool {
 	return true
 }
 
+// retryDestinations tells the kernel again which nodes hold for which destination, if it has refused that. The first
+// refusal was logged. The caller holds d.mu.
+func (d *Daemon) retryDestinations() {
+	was := d.behind.destinations
+	if was == nil {
+		return
+	}
+	switch err := d.bringDestinations(); {
+	case err == nil:
+		d.log.Info("the kernel knows again which limits hold for which destination")
+	case d.behind.destinations.Error() != was.Error():
+		d.complain(err)
+	}
+}
+
 // usesToward lists the places where nodes set by commands hold.
 func (d *Daemon) usesToward() (uses []enforce.DestinationUse) {
 	for _, n := range d.nodes.Sorted() {
