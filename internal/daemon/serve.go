@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/apiserver"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/observe"
+	"github.com/netnice/netnice/internal/pulse"
 )
 
 // departure says why the daemon stopped serving.
@@ -34,9 +35,9 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 			d.log.Warn("each home is looked at for rules all the time", "err", err)
 		}
 	}
-	var ticks pulse
+	var ticks pulse.Pulse
 	ticking := func(keep func(context.Context, <-chan time.Time)) {
-		beat := ticks.beat()
+		beat := ticks.Beat()
 		keepers.Go(func() { keep(house, beat) })
 	}
 	ticking(d.keepHouse)
@@ -50,7 +51,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 		ticking(d.keepRules)
 		keepers.Go(func() { d.keepExecs(house) })
 	}
-	keepers.Go(func() { ticks.run(house, d.opts.Tick) })
+	keepers.Go(func() { ticks.Run(house, d.opts.Tick) })
 	defer keepers.Wait()
 	defer cancel()
 	for {
