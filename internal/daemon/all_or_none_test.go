@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ type refusingKernel struct {
 	call   string // the method that refuses, "" = none
 	number uint64 // the node, or the process, that it refuses
 	count  map[string]int
+	child  map[int]int // a process that joins what its parent joins
 }
 
 // tries returns how often a method has refused.
@@ -92,7 +94,13 @@ func (k *refusingKernel) Join(id uint32, pid int) error {
 	if err := k.refused("Join", uint64(pid)); err != nil {
 		return err
 	}
-	return k.Kernel.Join(id, pid)
+	k.mu.Lock()
+	child := k.child[pid]
+	k.mu.Unlock()
+	if err := k.Kernel.Join(id, pid); err != nil || child == 0 || slices.Contains(k.Trees(child), id) {
+		return err
+	}
+	return k.Kernel.Join(id, child)
 }
 
 func (k *refusingKernel) Leave(id uint32) error {
@@ -102,15 +110,23 @@ func (k *refusingKernel) Leave(id uint32) error {
 	return k.Kernel.Leave(id)
 }
 
-func startRefusing(t *testing.T) (*harness, *refusingKernel) {
+// startRefusing starts a daemon whose kernel refuses calls. Unless a test changes that, it has no tick, at which it would
+// write the file anew.
+func startRefusing(t *testing.T, change ...func(*Options)) (*harness, *refusingKernel) {
 	k := &refusingKernel{Kernel: new(enforcetest.Kernel)}
 	opts := testOptions(t, k.Kernel)
+	opts.Tick = time.Hour
+	for _, f := range change {
+		f(&opts)
+	}
 	opts.OpenKernel = func() (enforce.Kernel, error) {
 		_, err := k.Open()
 		return k, err
 	}
 	return start(t, k.Kernel, opts), k
 }
+
+func ticking(o *Options) { o.Tick = 20 * time.Millisecond }
 
 // everything is all that a request may change: nodes with their limits and members, in the kernel and in the file.
 func (h *harness) everything() (list []string) {
@@ -190,6 +206,56 @@ func TestGroupIsTakenInWholeOrNot(t *testing.T) {
 	})
 }
 
+// A process without a node of its own leaves the group that it has just joined, and what it was in before holds. Members
+// among its descendants stay in the group.
+func TestNewMemberLeavesAgain(t *testing.T) {
+	h, k := startRefusing(t)
+	a, b, c := sleeper(t), sleeper(t), sleeper(t)
+	outer := h.mustSet(root, pidSubject(sleeper(t)), up(5e6)).ID
+	for _, p := range []*exec.Cmd{a, b, c} {
+		k.SetTrees(p.Process.Pid, outer)
+	}
+	_, err := h.group(root, "g", up(1e6), memberOf(a, 0))
+	require.NoError(t, err)
+	group := uint32(h.idOf("group:g"))
+	require.Contains(t, k.Trees(a.Process.Pid), group)
+	k.mu.Lock()
+	k.child = map[int]int{b.Process.Pid: a.Process.Pid}
+	k.mu.Unlock()
+	for _, call := range []string{"SetNode", "Join"} {
+		k.refuse(call, uint64(c.Process.Pid))
+		h.failsWhole(func() error {
+			_, err := h.group(root, "g", up(2e6), memberOf(b, 200), memberOf(c, 200))
+			return err
+		})
+		for _, p := range []*exec.Cmd{b, c} {
+			require.Equal(t, []uint32{outer}, k.Trees(p.Process.Pid))
+		}
+		require.Equal(t, 3, len(must(k.Nodes())), "no other node is left")
+	}
+}
+
+// A process that the kernel keeps in a group is named, with the commands that take it out.
+func TestNewMemberStays(t *testing.T) {
+	h, k := startRefusing(t)
+	a, b := sleeper(t), sleeper(t)
+	_, err := h.group(root, "g", up(1e6), memberOf(a, 0))
+	require.NoError(t, err)
+	k.refuse("SetNode", uint64(b.Process.Pid))
+	k.Fail("Leave", errors.New("no undo"))
+	_, err = h.group(root, "g", api.Wish{}, memberOf(b, 200))
+	answer := requireFault(t, api.CodeInternal, err)
+	require.Equal(t, []string{fmt.Sprintf("process %d stays in group:g: no undo", b.Process.Pid)}, answer.NotUndone)
+	require.Contains(t, answer.Hint, fmt.Sprintf("netnice fair --leave %d", b.Process.Pid))
+	k.refuse("", 0)
+	k.Fail("Leave", nil)
+	_, err = h.group(root, "g", api.Wish{}, memberOf(b, 0))
+	require.NoError(t, err)
+	_, err = h.leave(root, "g", b.Process.Pid)
+	require.NoError(t, err)
+	require.Empty(t, k.Trees(b.Process.Pid))
+}
+
 func TestGroupIsLeftWholeOrNot(t *testing.T) {
 	h, k := startRefusing(t)
 	a, b := sleeper(t), sleeper(t)
@@ -220,7 +286,7 @@ func TestGroupIsLiftedWholeOrNot(t *testing.T) {
 
 // What could not be undone is in the answer, with what helps.
 func TestRefusedRequestThatIsNotUndone(t *testing.T) {
-	h, k := startRefusing(t)
+	h, k := startRefusing(t, ticking)
 	k.refuse("SetDestinations", 1)
 	k.Fail("RemoveNode", errors.New("no undo"))
 	_, err := h.set(root, "to:192.0.2.7", up(1e6))
@@ -305,14 +371,7 @@ func TestDestinationIsLiftedWholeOrNot(t *testing.T) {
 // so once.
 func TestDestinationIsAssignedAgain(t *testing.T) {
 	var log logText
-	k := &refusingKernel{Kernel: new(enforcetest.Kernel)}
-	opts := testOptions(t, k.Kernel)
-	opts.Logger = log.logger(t)
-	opts.OpenKernel = func() (enforce.Kernel, error) {
-		_, err := k.Open()
-		return k, err
-	}
-	h := start(t, k.Kernel, opts)
+	h, k := startRefusing(t, ticking, func(o *Options) { o.Logger = log.logger(t) })
 	h.mustSet(root, "to:192.0.2.7", up(1e6))
 	before := h.inForce()
 	k.Fail("RemoveNode", errors.New("not now"))

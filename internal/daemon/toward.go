@@ -164,10 +164,11 @@ func (d *Daemon) retryDestinations() {
 	if was == nil {
 		return
 	}
-	switch err := d.bringDestinations(); {
-	case err == nil:
+	err := d.bringDestinations()
+	switch now := d.behind.destinations; {
+	case now == nil:
 		d.log.Info("the kernel knows again which limits hold for which destination")
-	case d.behind.destinations.Error() != was.Error():
+	case err != nil && now.Error() != was.Error():
 		d.complain(err)
 	}
 }
