@@ -523,6 +523,43 @@ func TestScopeInPlainFolders(t *testing.T) {
 	require.Equal(t, answer.Node.ID, again.Node.ID)
 }
 
+// A guarantee for a scope has to fit where the scope will be, and nowhere else. A dry run says the same.
+func TestGuaranteeOfAScopeFitsWhereItWillBe(t *testing.T) {
+	h, k := startRefusing(t)
+	proc := sleeper(t)
+	cgroups := h.opts.Identity.CgroupRoot
+	origin := must(h.resolver.ProcessCgroup(proc.Process.Pid))
+	folder := filepath.Join(cgroups, "netnice")
+	for _, dir := range []string{filepath.Join(cgroups, origin), folder} {
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+	}
+	scope := func(dryRun bool) (api.SetResponse, error) {
+		return h.Set(t.Context(), root, api.SetRequest{
+			Subject: must(api.ParseSubject(pidSubject(proc))), Wish: atLeast(2e6), Scope: true, DryRun: dryRun,
+		})
+	}
+	h.mustSet(root, "host", up(10e6))
+	h.mustSet(root, "cgroup:/netnice", up(1e6))
+	for _, dryRun := range []bool{true, false} {
+		_, err := scope(dryRun)
+		require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "cgroup:/netnice", "where it will be")
+	}
+	require.NoFileExists(t, filepath.Join(folder, fmt.Sprint("run-", proc.Process.Pid), "cgroup.procs"), "it was not moved")
+	_, err := h.remove(root, "cgroup:/netnice")
+	require.NoError(t, err)
+	h.mustSet(root, pidSubject(proc), up(1e5))
+	if origin != "/" { // the root of the cgroups is around every place
+		h.mustSet(root, "cgroup:"+origin, up(1e6))
+	}
+	outer := h.mustSet(root, pidSubject(sleeper(t)), up(1e6)).ID
+	k.SetTrees(proc.Process.Pid, outer)
+	for _, dryRun := range []bool{true, false} {
+		answer, err := scope(dryRun)
+		require.NoError(t, err, "it leaves what is around it now")
+		require.Empty(t, answer.Warnings)
+	}
+}
+
 // The rate of a limit that follows a path is as before if the kernel refuses a new one.
 func TestRefusedRateOfAPath(t *testing.T) {
 	h, k := startRefusing(t)
