@@ -40,6 +40,9 @@ type Error struct {
 	Code    string `json:"code"`           // the kind of error, for programs; the HTTP status follows from it
 	Message string `json:"message"`        // what failed, and why
 	Hint    string `json:"hint,omitempty"` // a command to run, or what to change
+	// NotUndone is what holds of a refused change nevertheless, because its undo failed, too: a text for each step. It
+	// is empty if all is as it was. Message and Hint say the same to people.
+	NotUndone []string `json:"not_undone,omitempty"`
 	// Cause is what went wrong underneath, for errors.Is; it stays on the
 	// side that made the Error.
 	Cause error `json:"-"`

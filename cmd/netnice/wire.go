@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/journal"
@@ -51,6 +52,12 @@ type byLocks struct{}
 // locks returns the files and folders that the daemon of a place has locked.
 func locks(at cli.DaemonPlace) []string {
 	return append(daemon.Locks(at.Socket, at.StateDir), at.PinDir)
+}
+
+// of returns the socket of the daemon that holds a lock, "" if it is not known.
+func (byLocks) of(lock string) string {
+	r, _ := daemon.FindRunning(lock)
+	return r.Socket
 }
 
 // Daemon implements cli.DaemonFinder. It asks the kernel for the holder of the locks.
@@ -98,16 +105,34 @@ func runDaemon(ctx context.Context, o cli.DaemonOptions) error {
 				return nil, err
 			}
 			k, err := shaping.Open(options)
-			var up *pacing.UpError
-			if errors.As(err, &up) {
-				return nil, &api.Error{Code: api.CodeInternal, Message: up.Error(), Hint: up.Hint(), Cause: err}
-			}
 			if err != nil {
-				return nil, err // not k: a nil *Kernel is not a nil enforce.Kernel
+				return nil, besideAnother(err, byLocks{}.of) // not k: a nil *Kernel is not a nil enforce.Kernel
 			}
 			return k, nil
 		},
 	})
+}
+
+// besideAnother completes the error of a kernel side that another netnice uses, with what uses or ends that one. find
+// finds the socket of the daemon that holds a lock.
+func besideAnother(err error, find func(lock string) (socket string)) error {
+	var up *pacing.UpError
+	var inUse *pacing.InUseError
+	answer := &api.Error{Code: api.CodeInternal, Message: err.Error(), Cause: err}
+	socket := ""
+	switch {
+	case errors.As(err, &up):
+		answer.Message, answer.Hint = up.Error(), up.Hint()
+		socket = find(up.PinDir)
+	case errors.As(err, &inUse):
+		answer.Hint, socket = inUse.Hint(), find(inUse.Dir)
+	default:
+		return err
+	}
+	if socket != "" {
+		answer.Hint = strings.ReplaceAll(answer.Hint, bpf.ItsSocket, socket)
+	}
+	return answer
 }
 
 // downWithoutDaemon removes pins, and the state that would bring limits back.

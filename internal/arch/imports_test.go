@@ -35,6 +35,7 @@ func rules() []rule {
 		{folder: "internal/background", only: []string{"golang.org/x/sys/unix"}, why: "it starts processes, whatever these are for"},
 		{folder: "internal/units", only: []string{}, why: "text to numbers, no more"},
 		{folder: "internal/similar", only: []string{}, why: "words to words, no more"},
+		{folder: "internal/pulse", only: []string{}, why: "it ticks, whoever looks"},
 		{folder: "internal/daemon", never: kernel, why: "decisions make no kernel calls: enforce.Kernel does"},
 		{folder: "internal/desired", only: []string{module + "api", module + "internal/destination", module + "internal/enforce", module + "internal/identity", module + "internal/limit", module + "internal/rules", module + "internal/statefile", "golang.org/x/sys/unix"}, why: "the desired state knows neither the daemon nor the kernel side"},
 		{folder: "internal/statefile", only: []string{module + "api", module + "internal/identity", "github.com/google/renameio/v2", "golang.org/x/sys/unix"}, why: "files know no limits"},

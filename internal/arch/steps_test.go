@@ -13,7 +13,7 @@ const stepsPage = "../../docs/internals/how-to-add.md"
 
 // A file is named by its path from the root, in code. A target of make is a name after "make".
 var (
-	namedFile   = regexp.MustCompile("`([A-Za-z][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_.-]+)*(?:\\.[a-z0-9]+|/[a-z]+)|Makefile)`")
+	stepFile    = regexp.MustCompile("`([A-Za-z][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_.-]+)*(?:\\.[a-z0-9]+|/[a-z]+)|Makefile)`")
 	namedTarget = regexp.MustCompile("`make ([a-z-]+)`")
 	aStep       = regexp.MustCompile(`(?m)^(\d+)\. (.*)$`)
 )
@@ -42,7 +42,7 @@ func TestSteps(t *testing.T) {
 			if step[1] != strconv.Itoa(i+1) {
 				t.Errorf("%s: step %s is the %dth", title, step[1], i+1)
 			}
-			files := namedFile.FindAllStringSubmatch(step[2], -1)
+			files := stepFile.FindAllStringSubmatch(step[2], -1)
 			if len(files) == 0 && !strings.Contains(step[2], "in the same file") {
 				t.Errorf("%s, step %d names no file", title, i+1)
 			}

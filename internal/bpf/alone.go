@@ -40,10 +40,9 @@ func (e *UpError) Error() string {
 
 // Hint names the remedies.
 func (e *UpError) Hint() string {
-	hint := "use it: netnice --socket ITS_SOCKET ... (pgrep -af 'netnice daemon' shows which)\n" +
-		"or end it: netnice --socket ITS_SOCKET down"
+	hint := useOtherHint
 	if e.PinDir != "" {
-		hint += "; where its daemon has died: netnice down --pin-dir " + e.PinDir
+		hint += "; where its daemon has died: sudo netnice down --pin-dir " + e.PinDir
 	}
 	return hint
 }

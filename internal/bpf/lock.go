@@ -12,6 +12,26 @@ import (
 // ErrInUse says that another process manages this pin folder.
 var ErrInUse = errors.New("in use by another netnice daemon")
 
+// ItsSocket stands in a remedy for the socket of another netnice, which this package does not know.
+const ItsSocket = "ITS_SOCKET"
+
+// useOtherHint names the commands that use the other netnice, or end it.
+const useOtherHint = "use it: netnice --socket " + ItsSocket + " ... (pgrep -af 'netnice daemon' shows which)\n" +
+	"or end it: sudo netnice --socket " + ItsSocket + " down"
+
+// InUseError is ErrInUse for a folder.
+type InUseError struct{ Dir string }
+
+func (e *InUseError) Error() string { return fmt.Sprintf("%s is %v", e.Dir, ErrInUse) }
+
+// Unwrap returns ErrInUse.
+func (e *InUseError) Unwrap() error { return ErrInUse }
+
+// Hint names the remedies. The lock on the mount of the cgroups is held for seconds only, while the other one comes up.
+func (e *InUseError) Hint() string {
+	return "run the command again, if the other one is just coming up\n" + useOtherHint
+}
+
 // lockWait bounds the wait for the lock on the pin folder. A guard holds it for some milliseconds, and a killed daemon
 // until its last file is closed.
 const lockWait = time.Second
@@ -49,7 +69,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%s is %w", dir, ErrInUse)
+			return nil, &InUseError{Dir: dir}
 		}
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}

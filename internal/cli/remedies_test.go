@@ -182,7 +182,7 @@ func TestRemediesAreCommands(t *testing.T) {
 	for _, s := range sources {
 		found[s.folder] = checkSource(t, s, takers)
 	}
-	for _, folder := range []string{"cli", "daemon", "adaptation", "hostpath", "cpushare", "apiserver", "auth", "doctor", "identity"} {
+	for _, folder := range []string{"cli", "daemon", "adaptation", "hostpath", "cpushare", "apiserver", "auth", "doctor", "identity", "request", "rules", "stall", "bpf"} {
 		require.NotZero(t, found[folder], "the remedies of %s are looked for where they are no more", folder)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,6 +36,15 @@ type refusingKernel struct {
 	mu     sync.Mutex
 	call   string // the method that refuses, "" = none
 	number uint64 // the node, or the process, that it refuses
+	count  map[string]int
+	child  map[int]int // a process that joins what its parent joins
+}
+
+// tries returns how often a method has refused.
+func (k *refusingKernel) tries(call string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.count[call]
 }
 
 var errRefused = errors.New("refused by the test")
@@ -49,6 +59,10 @@ func (k *refusingKernel) refused(call string, number uint64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.call == call && k.number == number {
+		if k.count == nil {
+			k.count = make(map[string]int)
+		}
+		k.count[call]++
 		return errRefused
 	}
 	return nil
@@ -68,11 +82,25 @@ func (k *refusingKernel) RemoveNode(id uint32) error {
 	return k.Kernel.RemoveNode(id)
 }
 
+// SetDestinations refuses an assignment with that number of uses.
+func (k *refusingKernel) SetDestinations(to enforce.Destinations) error {
+	if err := k.refused("SetDestinations", uint64(len(to.Uses))); err != nil {
+		return err
+	}
+	return k.Kernel.SetDestinations(to)
+}
+
 func (k *refusingKernel) Join(id uint32, pid int) error {
 	if err := k.refused("Join", uint64(pid)); err != nil {
 		return err
 	}
-	return k.Kernel.Join(id, pid)
+	k.mu.Lock()
+	child := k.child[pid]
+	k.mu.Unlock()
+	if err := k.Kernel.Join(id, pid); err != nil || child == 0 || slices.Contains(k.Trees(child), id) {
+		return err
+	}
+	return k.Kernel.Join(id, child)
 }
 
 func (k *refusingKernel) Leave(id uint32) error {
@@ -82,15 +110,23 @@ func (k *refusingKernel) Leave(id uint32) error {
 	return k.Kernel.Leave(id)
 }
 
-func startRefusing(t *testing.T) (*harness, *refusingKernel) {
+// startRefusing starts a daemon whose kernel refuses calls. Unless a test changes that, it has no tick, at which it would
+// write the file anew.
+func startRefusing(t *testing.T, change ...func(*Options)) (*harness, *refusingKernel) {
 	k := &refusingKernel{Kernel: new(enforcetest.Kernel)}
 	opts := testOptions(t, k.Kernel)
+	opts.Tick = time.Hour
+	for _, f := range change {
+		f(&opts)
+	}
 	opts.OpenKernel = func() (enforce.Kernel, error) {
 		_, err := k.Open()
 		return k, err
 	}
 	return start(t, k.Kernel, opts), k
 }
+
+func ticking(o *Options) { o.Tick = 20 * time.Millisecond }
 
 // everything is all that a request may change: nodes with their limits and members, in the kernel and in the file.
 func (h *harness) everything() (list []string) {
@@ -114,6 +150,12 @@ func (h *harness) everything() (list []string) {
 	}
 	slices.Sort(list)
 	return append(list, fmt.Sprint(h.fake.Destinations()), string(text))
+}
+
+// inForce is everything but the file, which may say the same in other lines.
+func (h *harness) inForce() []string {
+	all := h.everything()
+	return all[:len(all)-1]
 }
 
 // failsWhole checks that a request fails, and that everything is as before.
@@ -164,6 +206,56 @@ func TestGroupIsTakenInWholeOrNot(t *testing.T) {
 	})
 }
 
+// A process without a node of its own leaves the group that it has just joined, and what it was in before holds. Members
+// among its descendants stay in the group.
+func TestNewMemberLeavesAgain(t *testing.T) {
+	h, k := startRefusing(t)
+	a, b, c := sleeper(t), sleeper(t), sleeper(t)
+	outer := h.mustSet(root, pidSubject(sleeper(t)), up(5e6)).ID
+	for _, p := range []*exec.Cmd{a, b, c} {
+		k.SetTrees(p.Process.Pid, outer)
+	}
+	_, err := h.group(root, "g", up(1e6), memberOf(a, 0))
+	require.NoError(t, err)
+	group := uint32(h.idOf("group:g"))
+	require.Contains(t, k.Trees(a.Process.Pid), group)
+	k.mu.Lock()
+	k.child = map[int]int{b.Process.Pid: a.Process.Pid}
+	k.mu.Unlock()
+	for _, call := range []string{"SetNode", "Join"} {
+		k.refuse(call, uint64(c.Process.Pid))
+		h.failsWhole(func() error {
+			_, err := h.group(root, "g", up(2e6), memberOf(b, 200), memberOf(c, 200))
+			return err
+		})
+		for _, p := range []*exec.Cmd{b, c} {
+			require.Equal(t, []uint32{outer}, k.Trees(p.Process.Pid))
+		}
+		require.Equal(t, 3, len(must(k.Nodes())), "no other node is left")
+	}
+}
+
+// A process that the kernel keeps in a group is named, with the commands that take it out.
+func TestNewMemberStays(t *testing.T) {
+	h, k := startRefusing(t)
+	a, b := sleeper(t), sleeper(t)
+	_, err := h.group(root, "g", up(1e6), memberOf(a, 0))
+	require.NoError(t, err)
+	k.refuse("SetNode", uint64(b.Process.Pid))
+	k.Fail("Leave", errors.New("no undo"))
+	_, err = h.group(root, "g", api.Wish{}, memberOf(b, 200))
+	answer := requireFault(t, api.CodeInternal, err)
+	require.Equal(t, []string{fmt.Sprintf("process %d stays in group:g: no undo", b.Process.Pid)}, answer.NotUndone)
+	require.Contains(t, answer.Hint, fmt.Sprintf("netnice fair --leave %d", b.Process.Pid))
+	k.refuse("", 0)
+	k.Fail("Leave", nil)
+	_, err = h.group(root, "g", api.Wish{}, memberOf(b, 0))
+	require.NoError(t, err)
+	_, err = h.leave(root, "g", b.Process.Pid)
+	require.NoError(t, err)
+	require.Empty(t, k.Trees(b.Process.Pid))
+}
+
 func TestGroupIsLeftWholeOrNot(t *testing.T) {
 	h, k := startRefusing(t)
 	a, b := sleeper(t), sleeper(t)
@@ -190,6 +282,42 @@ func TestGroupIsLiftedWholeOrNot(t *testing.T) {
 			return err
 		})
 	}
+}
+
+// What could not be undone is in the answer, with what helps.
+func TestRefusedRequestThatIsNotUndone(t *testing.T) {
+	h, k := startRefusing(t, ticking)
+	k.refuse("SetDestinations", 1)
+	k.Fail("RemoveNode", errors.New("no undo"))
+	_, err := h.set(root, "to:192.0.2.7", up(1e6))
+	answer := requireFault(t, api.CodeInternal, err)
+	require.ErrorIs(t, err, errRefused)
+	require.Equal(t, []string{"lift to:192.0.2.7: no undo"}, answer.NotUndone)
+	require.Contains(t, answer.Message, "; not all of it was undone: lift to:192.0.2.7: no undo")
+	require.Contains(t, answer.Hint, "netnice ls")
+	require.Zero(t, h.count())
+	left := must(k.Nodes())
+	require.Len(t, left, 1)
+	k.Fail("RemoveNode", nil)
+	k.refuse("", 0)
+	h.eventually("the daemon lifts it, though it has no limit at all", h.gone(left[0].ID))
+
+	a, b := sleeper(t), sleeper(t)
+	_, err = h.group(root, "g", up(1e6), memberOf(a, 0), memberOf(b, 0))
+	require.NoError(t, err)
+	before := h.inForce()
+	k.refuse("Leave", h.idOf(pidSubject(b)))
+	k.Fail("Join", errors.New("no undo"))
+	_, err = h.leave(root, "g", a.Process.Pid, b.Process.Pid)
+	answer = requireFault(t, api.CodeInternal, err)
+	require.Equal(t, []string{fmt.Sprintf("process %d is out of group:g: no undo", a.Process.Pid)}, answer.NotUndone)
+	require.Equal(t, fmt.Sprintf("netnice fair --group g %d", a.Process.Pid), answer.Hint)
+	k.Fail("Join", nil)
+	k.refuse("", 0)
+	require.NotEqual(t, before, h.inForce())
+	_, err = h.group(root, "g", api.Wish{}, memberOf(a, 0))
+	require.NoError(t, err)
+	require.Equal(t, before, h.inForce(), "the command brings it back")
 }
 
 // The members that a request adds count together.
@@ -237,6 +365,25 @@ func TestDestinationIsLiftedWholeOrNot(t *testing.T) {
 		_, err := h.set(root, to, up(0))
 		return err
 	})
+}
+
+// A destination's limit whose place the kernel refuses while a request is taken back gets it at a later tick. The log says
+// so once.
+func TestDestinationIsAssignedAgain(t *testing.T) {
+	var log testutil.Log
+	h, k := startRefusing(t, ticking, func(o *Options) { o.Logger = log.Logger(t) })
+	h.mustSet(root, "to:192.0.2.7", up(1e6))
+	before := h.inForce()
+	k.Fail("RemoveNode", errors.New("not now"))
+	k.refuse("SetDestinations", 1)
+	_, err := h.remove(root, "to:192.0.2.7")
+	require.Len(t, requireFault(t, api.CodeInternal, err).NotUndone, 1)
+	require.Empty(t, h.fake.Destinations().Uses, "the limit holds for nothing")
+	tries := k.tries("SetDestinations")
+	h.eventually("the daemon tries again", func() bool { return k.tries("SetDestinations") > tries+3 })
+	require.Equal(t, 1, log.Count(errRefused.Error()))
+	k.refuse("", 0)
+	h.eventually("it holds again", func() bool { return slices.Equal(before, h.inForce()) })
 }
 
 func TestPrefixesAndRateAreSetTogether(t *testing.T) {
@@ -374,6 +521,43 @@ func TestScopeInPlainFolders(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, again.Changed)
 	require.Equal(t, answer.Node.ID, again.Node.ID)
+}
+
+// A guarantee for a scope has to fit where the scope will be, and nowhere else. A dry run says the same.
+func TestGuaranteeOfAScopeFitsWhereItWillBe(t *testing.T) {
+	h, k := startRefusing(t)
+	proc := sleeper(t)
+	cgroups := h.opts.Identity.CgroupRoot
+	origin := must(h.resolver.ProcessCgroup(proc.Process.Pid))
+	folder := filepath.Join(cgroups, "netnice")
+	for _, dir := range []string{filepath.Join(cgroups, origin), folder} {
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+	}
+	scope := func(dryRun bool) (api.SetResponse, error) {
+		return h.Set(t.Context(), root, api.SetRequest{
+			Subject: must(api.ParseSubject(pidSubject(proc))), Wish: atLeast(2e6), Scope: true, DryRun: dryRun,
+		})
+	}
+	h.mustSet(root, "host", up(10e6))
+	h.mustSet(root, "cgroup:/netnice", up(1e6))
+	for _, dryRun := range []bool{true, false} {
+		_, err := scope(dryRun)
+		require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "cgroup:/netnice", "where it will be")
+	}
+	require.NoFileExists(t, filepath.Join(folder, fmt.Sprint("run-", proc.Process.Pid), "cgroup.procs"), "it was not moved")
+	_, err := h.remove(root, "cgroup:/netnice")
+	require.NoError(t, err)
+	h.mustSet(root, pidSubject(proc), up(1e5))
+	if origin != "/" { // the root of the cgroups is around every place
+		h.mustSet(root, "cgroup:"+origin, up(1e6))
+	}
+	outer := h.mustSet(root, pidSubject(sleeper(t)), up(1e6)).ID
+	k.SetTrees(proc.Process.Pid, outer)
+	for _, dryRun := range []bool{true, false} {
+		answer, err := scope(dryRun)
+		require.NoError(t, err, "it leaves what is around it now")
+		require.Empty(t, answer.Warnings)
+	}
 }
 
 // The rate of a limit that follows a path is as before if the kernel refuses a new one.

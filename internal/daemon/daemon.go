@@ -157,7 +157,7 @@ type Daemon struct {
 	// admins is the group whose members have the rights of root; nil = none, or not known yet.
 	admins atomic.Pointer[uint32]
 
-	mu           writersLock // guards the fields up to unpublished
+	mu           writersLock // guards the fields up to behind
 	nodes        *desired.Table[*node]
 	stock        map[uint32]enforce.NodeSpec // preallocated nodes for peer addresses, by their ids: spare_nodes.go
 	nextID       uint32
@@ -170,14 +170,14 @@ type Daemon struct {
 	isDown       bool // Down was called, and nothing may be set any more
 	subordinates subordinates
 	unpublished  unpublished
+	behind       behind
 
-	files     *statefile.Folder        // the state folder
-	folder    stateFolder              // why the state folder is missing
-	at        atomic.Pointer[endpoint] // the socket for callers
-	runLock   *lock                    // the socket's lock; while the daemon serves, keepHouse alone uses both locks
-	stateLock *lock
+	files  *statefile.Folder        // the state folder
+	folder stateFolder              // why the state folder is missing
+	at     atomic.Pointer[endpoint] // the socket for callers
+	locks  locks                    // while the daemon serves, keepHouse alone uses them
 
-	lineDevice atomic.Pointer[lineDevice] // see learnLine
+	lineDevice identity.LatestDevice // see learnLine
 
 	inflight atomic.Int64
 	lastBusy atomic.Int64 // ns since started
@@ -223,7 +223,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return err
 	}
-	d.runLock, d.stateLock = held, state
+	d.locks = locks{run: held, state: state}
 	if opts.opened != nil {
 		opts.opened(d)
 	}

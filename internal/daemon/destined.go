@@ -87,7 +87,8 @@ func (d *Daemon) bringDestinations() error {
 		}
 	}
 	uses = append(uses, d.usesToward()...)
-	if err := d.kernel.SetDestinations(enforce.Destinations{Prefixes: d.commanded.prefixes, Uses: uses}); err != nil {
+	err := d.kernel.SetDestinations(enforce.Destinations{Prefixes: d.commanded.prefixes, Uses: uses})
+	if d.behind.destinations = err; err != nil {
 		return fmt.Errorf("limit by destinations: %w", err)
 	}
 	for _, n := range old {

@@ -147,14 +147,14 @@ func (d *Daemon) keepReachable(said *unreachable) {
 		}
 		return renewed, err
 	}
-	hasFolder, state := lockAgain(d.stateLock)
+	hasFolder, state := lockAgain(d.locks.state)
 	if hasFolder {
 		d.files.TryNow()
 		d.folder.note(nil)
 	} else {
 		d.folder.note(state)
 	}
-	_, err := lockAgain(d.runLock)
+	_, err := lockAgain(d.locks.run)
 	if err == nil { // otherwise the name may belong to another daemon
 		var renewed bool
 		if renewed, err = e.renew(); renewed {

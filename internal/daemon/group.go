@@ -241,24 +241,29 @@ func (d *Daemon) nameOf(id uint32) string {
 	return "another process"
 }
 
+// isInside reports whether a process is in the tree of a group.
+func (d *Daemon) isInside(pid int, group *node) bool {
+	return slices.Contains(d.kernel.Trees(pid), group.id)
+}
+
 // takeIn makes a process, with its descendants, a member.
 func (tx *transaction) takeIn(by auth.Actor, group *node, m member) error {
 	d := tx.d
 	own := d.nodes.Find(m.res)
-	joins := !slices.Contains(d.kernel.Trees(int(m.res.Key)), group.id)
-	if joins {
-		if err := d.kernel.Join(group.id, int(m.res.Key)); err != nil {
+	if pid := int(m.res.Key); !d.isInside(pid, group) {
+		tx.OnFailure(func() error {
+			return request.StepBack(fmt.Sprintf("take it out: netnice fair --group %s %d; netnice fair --leave %d", group.res.Subject.ID, pid, pid),
+				fmt.Sprintf("process %d stays in %s", pid, group.res.Subject), d.leaveAgain(m.res, group))
+		})
+		if err := d.kernel.Join(group.id, pid); err != nil {
 			return err
 		}
 	}
 	next := node{res: m.res, since: time.Now()}
 	if own != nil {
-		if next = *own; joins {
-			id := own.id
-			tx.OnFailure(func() error { return d.kernel.Leave(id) })
-		}
+		next = *own
 	}
-	isNew, owner := own == nil, by.Owner()
+	owner := by.Owner()
 	next.group = group.res.Subject.ID
 	if w := &next.requested[owner]; m.weight != 0 {
 		w.Weight = m.weight
@@ -268,12 +273,8 @@ func (tx *transaction) takeIn(by auth.Actor, group *node, m member) error {
 	if owner == enforce.OwnerUser {
 		next.setUser(by.UID)
 	}
-	var err error
-	if own, err = tx.put(own, &next); err != nil {
+	if _, err := tx.put(own, &next); err != nil {
 		return err
-	}
-	if isNew && joins {
-		tx.OnFailure(func() error { return d.kernel.Leave(own.id) })
 	}
 	tx.Then(func() {
 		d.log.Info("taken into a group", "subject", m.res.Subject.String(), "group", next.group, "by", by.UID)

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
@@ -141,7 +143,10 @@ func (tx *transaction) takeOut(by auth.Actor, m leavingMember) error {
 		if err := d.kernel.Leave(m.node.id); err != nil {
 			return err
 		}
-		tx.OnFailure(func() error { return d.kernel.Join(m.group.id, m.pid) })
+		tx.OnFailure(func() error {
+			return request.StepBack(fmt.Sprintf("netnice fair --group %s %d", before.group, m.pid), fmt.Sprintf("process %d is out of %s", m.pid, m.group.res.Subject),
+				d.kernel.Join(m.group.id, m.pid))
+		})
 	}
 	next := before.alone()
 	if _, err := tx.alter(m.node, &next); err != nil {
@@ -151,6 +156,26 @@ func (tx *transaction) takeOut(by auth.Actor, m leavingMember) error {
 		d.log.Info("taken out of a group", "subject", before.res.Subject.String(), "group", before.group, "by", by.UID)
 	})
 	return nil
+}
+
+// leaveAgain takes a process out of a group that it has just joined. Only a node can leave: a process without one leaves
+// inside a node that exists no longer than that. The caller holds d.mu.
+func (d *Daemon) leaveAgain(res identity.Resolved, group *node) error {
+	pid := int(res.Key)
+	if !d.isInside(pid, group) {
+		return nil // the kernel has refused it
+	}
+	if own := d.nodes.Find(res); own != nil {
+		return d.kernel.Leave(own.id)
+	}
+	way := node{id: d.freeID(), res: groupOf("out of "+group.res.Subject.ID, group.res.UID), ruled: desired.Rules{Outer: group.id}}
+	errs := []error{enforce.LeaveBy(d.kernel, way.spec(), pid)}
+	for _, n := range d.nodes.Sorted() { // members among its descendants have left with it
+		if member := int(n.res.Key); n.group == group.res.Subject.ID && !d.isInside(member, group) {
+			errs = append(errs, d.kernel.Join(group.id, member))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // alone returns the node without its group. The default weight is taken to be the group's; other weights stay.

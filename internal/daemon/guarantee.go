@@ -1,8 +1,8 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
-	"time"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
@@ -105,42 +105,16 @@ func (d *Daemon) weightWarnings(req api.SetRequest, n *node) []string {
 		n.res.Subject, d.lineCommand())}
 }
 
-// lineDevice is the device of the default route at a time; "" = there is none, or it is being looked for.
-type lineDevice struct {
-	name string
-	at   time.Time
-}
-
-// lineDevicePause is how often the daemon looks for the device.
-const lineDevicePause = time.Minute
-
-// learnLine finds the device for the text of lineCommand, if a request may lead to that text and the last look-up is
-// not recent. The caller holds no lock: learnLine reads all routes of the machine, and a router has hundreds of
-// thousands.
+// learnLine finds the device for the text of lineCommand, if a request may lead to that text. The caller holds no lock.
 func (d *Daemon) learnLine(w api.Wish) {
-	if w.Weight == nil && w.MinBytesPerSec == nil && w.MinDownBytesPerSec == nil {
-		return
+	if w.Weight != nil || w.MinBytesPerSec != nil || w.MinDownBytesPerSec != nil {
+		d.lineDevice.Learn(d.now(), d.resolver.DefaultDevice)
 	}
-	next, known := lineDevice{at: d.now()}, d.lineDevice.Load()
-	if known != nil {
-		if next.at.Sub(known.at) < lineDevicePause {
-			return
-		}
-		next.name = known.name // for callers during this look-up
-	}
-	if !d.lineDevice.CompareAndSwap(known, &next) {
-		return // another goroutine looks it up
-	}
-	d.lineDevice.Store(&lineDevice{name: d.resolver.DefaultDevice(), at: next.at})
 }
 
 // lineCommand returns the command that makes programs share the capacity of the line.
 func (d *Daemon) lineCommand() string {
-	device := "DEVICE"
-	if known := d.lineDevice.Load(); known != nil && known.name != "" {
-		device = known.name
-	}
-	return "sudo netnice link " + device + " --measure HOST, or --rate RATE"
+	return "sudo netnice link " + cmp.Or(d.lineDevice.Name(), "DEVICE") + " --measure HOST, or --rate RATE"
 }
 
 // promisedOn returns the node's guarantee on sending, or on receiving, in bytes/s.

@@ -16,6 +16,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -198,7 +199,7 @@ func TestRoutesAreReadWithoutTheLock(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(routes))
 	require.NoError(t, os.WriteFile(routes, []byte("line1 00000000 0102030A 0003 0 0 0 00000000\n"), 0o644))
-	forward.Add(int64(lineDevicePause))
+	forward.Add(int64(identity.LatestDevicePause))
 	weigh(70)
 	require.Contains(t, strings.Join((<-weighs).Warnings, " "), "sudo netnice link line1 --measure")
 }

@@ -26,6 +26,9 @@ func lockName(socket string) string {
 	return strings.TrimSuffix(filepath.Base(socket), ".sock") + ".lock"
 }
 
+// locks are those of a daemon.
+type locks struct{ run, state *lock }
+
 // lock is the lock of the one daemon for a socket, or for a state directory.
 type lock struct {
 	file   *os.File

@@ -233,7 +233,7 @@ func (d *Daemon) look(tick bool) {
 	if d.isDown {
 		return // the kernel side is closed
 	}
-	if d.nodes.Len() > 0 {
+	if d.nodes.Len() > 0 || d.behind.nodes {
 		if tick {
 			d.compare()
 			d.sweepScopes()
@@ -242,7 +242,18 @@ func (d *Daemon) look(tick bool) {
 		}
 		d.endGone()
 	}
+	if tick {
+		d.retryDestinations()
+	}
 	d.file.SaveIfDue(tick)
+}
+
+// behind says where the kernel may hold something else than the desired state, because it has refused to take a change
+// back.
+type behind struct {
+	nodes bool // there may be a node in the kernel of which the daemon has none
+	// destinations is why the kernel does not know which nodes hold for which destination; nil = it does.
+	destinations error
 }
 
 // compare sets nodes again that the kernel lost, and lifts nodes that it kept too long.
@@ -252,12 +263,14 @@ func (d *Daemon) compare() {
 		d.complain(err)
 		return
 	}
+	d.behind.nodes = false
 	inForce := make(map[uint32]enforce.NodeSpec, len(specs))
 	for _, spec := range specs {
 		inForce[spec.ID] = spec
 		if !d.used(spec.ID) && desired.KnowsKind(spec.Kind) {
 			d.log.Warn("a node that nobody asked for is lifted", "node", spec.ID)
 			if err := d.kernel.RemoveNode(spec.ID); err != nil {
+				d.behind.nodes = true
 				d.complain(err)
 			}
 		}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -43,41 +44,12 @@ func (q *requestQueues) of(r enforce.Request) chan<- queuedRequest {
 	return q[r.PID%requestWorkers]
 }
 
-// pendingPowers counts each user's requests about the processors that wait or are being answered. All users share one
-// queue for these requests, which is slow while systemd is, and no user may fill it.
-type pendingPowers struct {
-	mu    sync.Mutex
-	users map[uint32]int
-}
-
-// enter counts one more request of a user. It returns false if the user has as many as a user may have. The caller
-// calls leave when the request has its answer.
-func (p *pendingPowers) enter(user uint32) (leave func(), ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.users[user] >= auth.MaxPowerAsksPerUser {
-		return nil, false
-	}
-	if p.users == nil {
-		p.users = make(map[uint32]int)
-	}
-	p.users[user]++
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.users[user]--; p.users[user] == 0 {
-			delete(p.users, user)
-		}
-	}, true
-}
-
 // enqueueRequest gives a request to its worker. It returns false if the user has too many requests about the
 // processors, or if the queue is full. The bound for each user is not for administrators.
-func (d *Daemon) enqueueRequest(waiting *requestQueues, powers *pendingPowers, r enforce.Request) bool {
+func (d *Daemon) enqueueRequest(waiting *requestQueues, powers *auth.InFlight, r enforce.Request) bool {
 	leave := func() {}
 	if r.OfPower && r.Reserve == nil && !r.Admin {
-		var ok bool
-		if leave, ok = powers.enter(d.countsAs(r.UID)); !ok {
+		if leave, _, _ = powers.Enter(d.countsAs(r.UID), auth.MaxPowerAsksPerUser, math.MaxInt); leave == nil {
 			return false
 		}
 	}
@@ -94,7 +66,9 @@ func (d *Daemon) enqueueRequest(waiting *requestQueues, powers *pendingPowers, r
 // by the API.
 func (d *Daemon) keepRequests(ctx context.Context) {
 	var waiting requestQueues
-	var powers pendingPowers
+	// All users share one queue for requests about the processors, which is slow while systemd is, and no user may fill
+	// it.
+	var powers auth.InFlight
 	var workers sync.WaitGroup
 	for i := range waiting {
 		waiting[i] = make(chan queuedRequest, requestsWaiting)

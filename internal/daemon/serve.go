@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/apiserver"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/observe"
+	"github.com/netnice/netnice/internal/pulse"
 )
 
 // departure says why the daemon stopped serving.
@@ -30,9 +31,9 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	house, cancel := context.WithCancel(ctx)
 	var keepers sync.WaitGroup
 	d.rules.Open() // before any loop or request may look at rules
-	var ticks pulse
+	var ticks pulse.Pulse
 	ticking := func(keep func(context.Context, <-chan time.Time)) {
-		beat := ticks.beat()
+		beat := ticks.Beat()
 		keepers.Go(func() { keep(house, beat) })
 	}
 	ticking(d.keepHouse)
@@ -46,7 +47,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 		ticking(d.rules.Keep)
 		keepers.Go(func() { d.rules.KeepExecs(house) })
 	}
-	keepers.Go(func() { ticks.run(house, d.opts.Tick) })
+	keepers.Go(func() { ticks.Run(house, d.opts.Tick) })
 	defer keepers.Wait()
 	defer cancel()
 	for {

@@ -46,7 +46,8 @@ type subjectRequest struct {
 	resolution
 	own   *node // the node of the subject itself
 	relay *identity.Relay
-	made  *node // a scope that was made for this request
+	place identity.Resolved // of the process in the scope that it is to have; the zero value = there will be none
+	made  *node             // a scope that was made for this request
 
 	hasScope bool // there was one already
 }
@@ -66,6 +67,11 @@ func (r *subjectRequest) Resolve(ctx context.Context) (err error) {
 		return err
 	}
 	r.relay = r.d.relayOf(r.By, r.req, r.res)
+	if r.req.Scope && r.missing == nil && r.res.Kind == enforce.KindTree && !(limit.Limit{}).Merge(r.req.Wish).Empty() {
+		if r.place, err = r.d.scopes.Place(r.res); err != nil {
+			return err
+		}
+	}
 	if r.req.Scope && !r.DryRun {
 		return r.makeScope(ctx)
 	}
@@ -78,7 +84,7 @@ func (r *subjectRequest) makeScope(ctx context.Context) error {
 	d := r.d
 	d.scopes.Lock()
 	r.AtEnd = append(r.AtEnd, d.scopes.Unlock)
-	// The process represents its scope for now.
+	// The process represents its scope for now, where the scope will be.
 	if err := request.Rehearse(requestHost{d}, request.Steps[*transaction](r)); err != nil || r.IsAnswered || r.next.scope != nil || (limit.Limit{}).Merge(r.req.Wish).Empty() {
 		r.hasScope = err == nil && r.next.scope != nil
 		return err
@@ -146,13 +152,29 @@ func (r *subjectRequest) Authorise() error {
 	return d.others(r.By, &r.next, r.req.Subject)
 }
 
+// atPlace calls a step with the process where its scope will be, unless there is one. Limits around the place count, and
+// not those around the process now.
+func (r *subjectRequest) atPlace(step func() error) error {
+	if r.place.Kind == 0 || r.next.scope != nil {
+		return step()
+	}
+	was := r.next.res
+	r.next.res = r.place
+	defer func() { r.next.res = was }()
+	return step()
+}
+
+func (r *subjectRequest) Plan(tx *transaction) error {
+	return r.atPlace(func() error { return r.limitRequest.Plan(tx) })
+}
+
 func (r *subjectRequest) Admit() error {
 	if r.req.Scope && r.next.scope == nil { // the scope is a new node, also where the process has one
 		if err := r.d.quota(r.By, true); err != nil {
 			return err
 		}
 	}
-	return r.limitRequest.Admit()
+	return r.atPlace(r.limitRequest.Admit)
 }
 
 func (r *subjectRequest) Apply(tx *transaction) error {

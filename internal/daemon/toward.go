@@ -155,6 +155,22 @@ func (d *Daemon) bindDestinations() bool {
 	return true
 }
 
+// retryDestinations tells the kernel again which nodes hold for which destination, if it has refused that. The first
+// refusal was logged. The caller holds d.mu.
+func (d *Daemon) retryDestinations() {
+	was := d.behind.destinations
+	if was == nil {
+		return
+	}
+	err := d.bringDestinations()
+	switch now := d.behind.destinations; {
+	case now == nil:
+		d.log.Info("the kernel knows again which limits hold for which destination")
+	case err != nil && now.Error() != was.Error():
+		d.complain(err)
+	}
+}
+
 // usesToward lists the places where nodes set by commands hold.
 func (d *Daemon) usesToward() (uses []enforce.DestinationUse) {
 	for _, n := range d.nodes.Sorted() {

@@ -29,7 +29,8 @@ type transaction struct {
 func (d *Daemon) update(steps func(*transaction) error) error {
 	tx := &transaction{d: d}
 	if err := steps(tx); err != nil {
-		return tx.RollBack(err)
+		_ = tx.RollBack(err) // it logs what is left: nobody waits for an answer
+		return err
 	}
 	tx.Commit()
 	return nil
@@ -51,22 +52,25 @@ func (tx *transaction) Commit() {
 	})
 }
 
-// RollBack implements request.Undoable. It returns the cause as it is, and logs what the kernel did not take back: the
-// next tick sets such nodes again.
+// RollBack implements request.Undoable. It also logs what the kernel did not take back: the next tick sets such nodes
+// again.
 func (tx *transaction) RollBack(cause error) error {
 	if tx.IsEmpty() {
 		return cause
 	}
 	defer tx.d.observe.Outdate()
-	err := tx.Undo()
+	left := tx.Undo()
 	if tx.assigned {
-		err = errors.Join(err, tx.assignDestinations())
+		if err := tx.assignDestinations(); err != nil {
+			left = append(left, err)
+		}
 		tx.d.file.Outdate() // the nodes of rules may have been written meanwhile, with what is undone
 	}
-	if err != nil {
-		tx.d.complain(fmt.Errorf("not all of a refused change was undone: %w", err))
+	if len(left) > 0 {
+		tx.d.behind.nodes = true
+		tx.d.complain(fmt.Errorf("not all of a refused change was undone: %w", errors.Join(left...)))
 	}
-	return cause
+	return request.NotUndone(cause, left...)
 }
 
 // changing notes a node before it is changed in place, for what neither the kernel nor the table's keys depend on.

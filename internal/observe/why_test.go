@@ -78,7 +78,8 @@ func TestMeasurementsPerUser(t *testing.T) {
 	leave, err := a.enter(auth.Actor{UID: 6})
 	require.NoError(t, err)
 	leave()
-	require.Len(t, a.users, 1)
+	_, own, all := a.Enter(6, 0, 0)
+	require.Equal(t, []int{0, auth.MaxMeasuredPerUser}, []int{own, all}, "the other user has left")
 	_, err = a.enter(root)
 	require.NoError(t, err)
 }

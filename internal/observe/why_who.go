@@ -3,7 +3,6 @@ package observe
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
@@ -12,38 +11,20 @@ import (
 )
 
 // askers counts the running measurements by user.
-type askers struct {
-	mu    sync.Mutex
-	users map[uint32]int
-}
+type askers struct{ auth.InFlight }
 
 func (a *askers) enter(by auth.Actor) (leave func(), err error) {
 	if by.Root() {
 		return func() {}, nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	all := 0
-	for _, n := range a.users {
-		all += n
-	}
-	if a.users[by.UID] >= auth.MaxMeasuredPerUser || all >= auth.MaxMeasuredOfUsers {
+	leave, own, all := a.Enter(by.UID, auth.MaxMeasuredPerUser, auth.MaxMeasuredOfUsers)
+	if leave == nil {
 		return nil, &api.Error{
-			Code: api.CodeConflict, Message: fmt.Sprintf("%d connections are measured for you, and %d for all, which are as many as may be", a.users[by.UID], all),
+			Code: api.CodeConflict, Message: fmt.Sprintf("%d connections are measured for you, and %d for all, which are as many as may be", own, all),
 			Hint: "run it again in a moment",
 		}
 	}
-	if a.users == nil {
-		a.users = make(map[uint32]int)
-	}
-	a.users[by.UID]++
-	return func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.users[by.UID]--; a.users[by.UID] == 0 {
-			delete(a.users, by.UID)
-		}
-	}, nil
+	return leave, nil
 }
 
 // whose finds the process and checks that the caller may look at its connections.

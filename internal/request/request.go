@@ -37,7 +37,7 @@ type Steps[T Undoable] interface {
 // Undoable is a transaction as Carry knows it.
 type Undoable interface {
 	Commit()
-	// RollBack undoes all changes so far. It returns the cause, nil after a dry run.
+	// RollBack undoes all changes so far. It returns the cause, nil after a dry run, with what could not be undone.
 	RollBack(cause error) error
 }
 

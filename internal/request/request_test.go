@@ -101,7 +101,7 @@ func TestTransaction(t *testing.T) {
 		tx.Write(note("write " + what))
 		tx.Then(note("then " + what))
 	}
-	require.EqualError(t, tx.Undo(), "second\nfirst")
+	require.EqualError(t, errors.Join(tx.Undo()...), "second\nfirst")
 	require.Equal(t, []string{"second", "first"}, done)
 	done = nil
 	tx.Finish(note("state"))

@@ -1,9 +1,6 @@
 package request
 
-import (
-	"errors"
-	"slices"
-)
+import "slices"
 
 // Transaction is a change of several things, all or none: what undoes its steps, and what is left for its end. The zero
 // value is one without a step.
@@ -35,11 +32,12 @@ func (t *Transaction) Finish(write func()) {
 	}
 }
 
-// Undo undoes all steps, the last first. It returns what could not be undone.
-func (t *Transaction) Undo() error {
-	var errs []error
+// Undo undoes all steps, the last first. It returns an error for each that could not be undone.
+func (t *Transaction) Undo() (left []error) {
 	for _, undo := range slices.Backward(t.undo) {
-		errs = append(errs, undo())
+		if err := undo(); err != nil {
+			left = append(left, err)
+		}
 	}
-	return errors.Join(errs...)
+	return left
 }

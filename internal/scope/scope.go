@@ -22,6 +22,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/desired"
+	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 )
 
@@ -68,7 +69,7 @@ func (m *Maker) Enter(ctx context.Context, by auth.Actor, proc identity.Resolved
 		if left := m.MustStayIn(by, origin, slice); left != "" {
 			return identity.Resolved{}, nil, denied(pid, left)
 		}
-		name := fmt.Sprintf("run-netnice-%d.scope", pid)
+		name := unitName(pid)
 		if err := systemd.StartScope(ctx, name, slice, []int{pid}); err != nil {
 			return identity.Resolved{}, nil, err
 		}
@@ -101,6 +102,33 @@ func (m *Maker) Enter(ctx context.Context, by auth.Actor, proc identity.Resolved
 	return res, sc, nil
 }
 
+// unitName is the name of the scope that systemd makes for a process.
+func unitName(pid int) string { return fmt.Sprintf("run-netnice-%d.scope", pid) }
+
+// folderOf is the scope of a process that systemd does not make, below the mount of the cgroups.
+func (m *Maker) folderOf(pid int) string {
+	return path.Join("/", m.Folder, RunPrefix+strconv.Itoa(pid))
+}
+
+// Place returns a process as it is once Enter has moved it: as a cgroup, so that what encloses the scope encloses it. It
+// has the process's own name and key.
+func (m *Maker) Place(proc identity.Resolved) (identity.Resolved, error) {
+	pid := int(proc.Key)
+	root, err := m.Resolver.CgroupRoot()
+	if err != nil {
+		return proc, err
+	}
+	rel := m.folderOf(pid)
+	if m.Resolver.Systemd().Running() {
+		origin, err := m.Resolver.ProcessCgroup(pid)
+		if err != nil {
+			return proc, err
+		}
+		rel = path.Join(identity.SliceFolder(identity.OuterSlice(origin)), unitName(pid))
+	}
+	return identity.Resolved{Subject: proc.Subject, Kind: enforce.KindCgroup, Key: proc.Key, Name: proc.Name, Dir: filepath.Join(root, rel)}, nil
+}
+
 func denied(pid int, origin string) error {
 	return auth.Denied(
 		fmt.Sprintf("process %d would leave the cgroup %s, and with it the limits that the administrator may have set there", pid, origin),
@@ -113,7 +141,7 @@ func (m *Maker) makeFolder(pid int) (api.Subject, error) {
 	if err != nil {
 		return api.Subject{}, err
 	}
-	rel := path.Join("/", m.Folder, RunPrefix+strconv.Itoa(pid))
+	rel := m.folderOf(pid)
 	dir := filepath.Join(root, rel)
 	if err := m.makeCgroups(filepath.Dir(dir), dir); err != nil {
 		return api.Subject{}, fmt.Errorf("make a cgroup: %w", err)

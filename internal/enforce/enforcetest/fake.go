@@ -131,7 +131,9 @@ func (k *Kernel) set(spec enforce.NodeSpec) {
 	_ = k.enter("set")
 	if _, ok := k.nodes[spec.ID]; !ok {
 		stats := enforce.NodeStats{ID: spec.ID}
-		if spec.Kind == enforce.KindTree && spec.Subject != 0 {
+		if spec.Kind == enforce.KindTree && spec.Subject == 0 {
+			stats.Parent = spec.Parent
+		} else if spec.Kind == enforce.KindTree {
 			stats.Processes = 1
 			if joined := k.trees[int(spec.Subject)]; len(joined) > 0 {
 				stats.Parent = joined[0]
@@ -187,6 +189,7 @@ func (k *Kernel) RemoveNode(id uint32) error {
 	if err := k.enter("RemoveNode"); err != nil {
 		return err
 	}
+	k.release(id)
 	delete(k.nodes, id)
 	delete(k.stats, id)
 	return nil

@@ -46,11 +46,27 @@ func (k *Kernel) Leave(id uint32) error {
 	stats := k.stats[group.ID]
 	stats.Processes--
 	k.stats[group.ID] = stats
-	pid := int(k.nodes[id].Subject)
-	k.trees[pid] = slices.DeleteFunc(k.trees[pid], func(at uint32) bool { return at == group.ID })
+	for pid, joined := range k.trees {
+		if pid == int(k.nodes[id].Subject) || slices.Contains(joined, id) {
+			k.trees[pid] = slices.DeleteFunc(joined, func(at uint32) bool { return at == group.ID })
+		}
+	}
 	own.Parent = group.Parent
 	k.stats[id] = own
 	return nil
+}
+
+// release hands the members of a node to its parent.
+func (k *Kernel) release(id uint32) {
+	for pid, joined := range k.trees {
+		k.trees[pid] = slices.DeleteFunc(joined, func(at uint32) bool { return at == id })
+	}
+	for inside, stats := range k.stats {
+		if stats.Parent == id {
+			stats.Parent = k.stats[id].Parent
+			k.stats[inside] = stats
+		}
+	}
 }
 
 // Trees implements enforce.Members. It lists the nodes of the process itself, the nodes that it has joined, and

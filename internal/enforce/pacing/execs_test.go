@@ -175,6 +175,14 @@ func TestJoin(t *testing.T) {
 		t.Error("a process has joined the tree of another")
 	}
 	trees(c)
+	// A process without a tree of its own leaves inside one that is made for that.
+	must(k.SetNode(limit(6, 0)))
+	must(k.Join(6, c))
+	trees(c, 6)
+	way := limit(7, 0)
+	way.Parent = 6
+	must(enforce.LeaveBy(k, way, c))
+	trees(c)
 }
 
 // A child whose mark failed at the fork becomes a member at the next look.

@@ -50,6 +50,9 @@ type Options struct {
 // UpError says why Open refuses to come up beside another netnice.
 type UpError = bpf.UpError
 
+// InUseError says which folder another netnice has locked.
+type InUseError = bpf.InUseError
+
 // Kernel is the kernel side of limits on TCP egress. All methods may be called concurrently.
 type Kernel struct {
 	opts  Options
