@@ -23,8 +23,11 @@
 #include "types.h"
 
 #define NN_SETTLE_NS 1000000000ULL
-/* At least this much leaves as a former rate promised. */
+/* As much leaves as a former rate promised, whatever the rates. */
 #define NN_FORMER_LEAST_BYTES 65536
+#define NN_FORMER_MOST_BYTES  (1U << 30)
+/* The chunks of a low rate: two segments. */
+#define NN_CHUNK_LEAST_BYTES 3000
 /* This bound keeps bytes * NSEC_PER_SEC within 64 bits. */
 #define NN_BYTES_MAX ((1ULL << 34) - 1)
 /* The same in units of virtual time; a tag that is further ahead lies in the
@@ -256,11 +259,37 @@ static __always_inline bool nn_clock_settles(const struct nn_clock *c,
 	       (__s64)(c->former_until_ns + NN_SETTLE_NS - now_ns) > 0;
 }
 
+/* nn_former_bytes returns how much of what a former rate promised still counts
+ * at it after the rate was lowered: what leaves in 0.1 s, or 64 KB. One chunk
+ * of a former, much higher rate is as large. */
+static __always_inline __u64 nn_former_bytes(__u64 rate)
+{
+	return nn_least(NN_FORMER_MOST_BYTES, rate / 10 > NN_FORMER_LEAST_BYTES
+						      ? rate / 10
+						      : NN_FORMER_LEAST_BYTES);
+}
+
+/* Each connection is about a chunk ahead of its pay. Where the chunks of a
+ * lower rate are smaller, nn_clock_gain returns how much of a wait for what has
+ * left has not to be waited for. */
+static __always_inline __u64 nn_clock_gain(const struct nn_class *k, __u64 rate,
+					   __u64 wait_ns)
+{
+	__u64 chunk = nn_least(rate / 1000, 65536);
+
+	if (chunk < NN_CHUNK_LEAST_BYTES)
+		chunk = NN_CHUNK_LEAST_BYTES;
+	if (k->mean_bytes <= chunk)
+		return 0;
+	return wait_ns - wait_ns / k->mean_bytes * chunk;
+}
+
 /* A lowered rate applies to chunks that are sent from now on, deferred ones
- * included. Bytes that have left already are paid in the time that the former
- * rate promised. The first class that is charged after the change stands for
- * all classes. Chunks whose departure was promised at the former rate still
- * count at it, as many of them as leave in 0.1 s, or 64 KB. */
+ * included. What has left already, and is more than the connections will be
+ * ahead at the lowered rate, is paid in the time that the former rate promised,
+ * and nn_former_bytes at least. The first class that is charged after the
+ * change stands for all classes. As many bytes of chunks whose departure was
+ * promised at the former rate still count at it. */
 static __always_inline void nn_clock_rate(struct nn_clock *c,
 					  const struct nn_class *k,
 					  __u32 weight, __u64 rate,
@@ -270,16 +299,20 @@ static __always_inline void nn_clock_rate(struct nn_clock *c,
 		__u64 then =
 			nn_class_sent_ns(c, k, weight, c->rate, NN_BYTES_MAX);
 		__u64 now = nn_class_sent_ns(c, k, weight, rate, NN_BYTES_MAX);
+		__u64 former = nn_former_bytes(rate) * NN_NSEC_PER_SEC;
 
-		c->time_ns -= now - then;
 		/* a rate that is lowered again and again lets no more leave */
 		if (!nn_clock_settles(c, now_ns)) {
-			c->former_bytes = c->rate / 10;
-			if (c->former_bytes < NN_FORMER_LEAST_BYTES)
-				c->former_bytes = NN_FORMER_LEAST_BYTES;
+			__u64 gain = nn_clock_gain(k, rate, now - then);
+
+			if (gain < former / rate - former / c->rate)
+				gain = former / rate - former / c->rate;
+			c->time_ns -= nn_least(now - then, gain);
+			c->former_bytes = nn_former_bytes(rate);
 		}
 		c->former_rate = c->rate;
 		c->former_until_ns = c->depart_ns;
+		c->lowered_ns = now_ns;
 	} else if (rate > c->rate) {
 		c->depart_ns = 0; /* promised at a lower rate */
 	}

@@ -15,6 +15,45 @@ static __always_inline bool nn_far(const struct nn_transmit *x, __u64 at_ns)
 	return at_ns > x->now_ns + x->slack_ns;
 }
 
+/* Lowering a limit by more than this moves departure times no further. */
+#define NN_LOWERED_MAX (1U << 16)
+/* A chunk that waits longer than this keeps its departure time. */
+#define NN_LOWERED_WAIT_NS (1ULL << 39)
+
+/* nn_lowered_due moves a departure time that was promised at the socket's
+ * former limit, if its limit has been lowered since: what is ahead of it takes
+ * longer, all but nn_former_bytes. Else hundreds of connections would keep
+ * their times of before, which are seconds away, and so the former rate. */
+static __always_inline __u64 nn_lowered_due(const struct nn_socket *s,
+					    const struct nn_transmit *x,
+					    __u64 due)
+{
+	__u64 former = s->limit_bytes_per_sec, times, wait, early;
+
+	if (x->limit >= former || !x->limit || former >> 48 ||
+	    due <= x->lowered_ns)
+		return due;
+	wait = due - x->lowered_ns;
+	early = nn_former_bytes(x->limit) * NN_NSEC_PER_SEC / former;
+	if (wait <= early || wait >= NN_LOWERED_WAIT_NS)
+		return due;
+	times = (former << 8) / x->limit;
+	if (times > NN_LOWERED_MAX << 8)
+		times = NN_LOWERED_MAX << 8;
+	return x->lowered_ns + early + ((wait - early) * times >> 8);
+}
+
+/* nn_held_later moves the departure time of a deferred chunk if its limit has
+ * been lowered since it was deferred. */
+static __always_inline void nn_held_later(struct nn_socket *s,
+					  struct nn_transmit *x)
+{
+	if (x->limit >= s->limit_bytes_per_sec || !x->limit)
+		return;
+	s->due_ns = nn_lowered_due(s, x, s->due_ns);
+	s->limit_bytes_per_sec = x->limit;
+}
+
 /* nn_hold defers a chunk if TCP's timer was not set for it and its departure
  * time is far off. The chunk keeps its departure time by a reservation for all
  * its bytes: a connection may be closed after this chunk, and then no later
@@ -36,15 +75,10 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 		     !(s->flags & NN_SOCK_ADOPTED) &&
 		     due < x->now_ns + NN_TIMER_MAX_NS / 2) ||
 		    !nn_far(x, due)) {
-			/* Of hundreds of chunks whose departure was promised
-			 * before the limit was lowered, only the first leave
-			 * then. */
 			if (lowered_ns + NN_TIMER_MAX_NS < x->now_ns)
 				return false;
 			nn_path_walk(s, x, NN_ASK);
-			if (x->limit >= s->limit_bytes_per_sec)
-				return false;
-			due = x->before_ns;
+			due = nn_lowered_due(s, x, due);
 		} else {
 			nn_path_walk(s, x, NN_ASK);
 		}
@@ -86,34 +120,6 @@ static __always_inline bool nn_closed(const struct bpf_sock_ops *ctx,
 	return (ctx->state != TCP_ESTABLISHED &&
 		ctx->state != TCP_CLOSE_WAIT) ||
 	       !tp->inet_conn.icsk_inet.sk.sk_socket;
-}
-
-/* Lowering a limit by more than this moves departure times no further. */
-#define NN_LOWERED_MAX (1U << 16)
-/* A chunk that waits longer than this keeps its departure time. */
-#define NN_LOWERED_WAIT_NS (1ULL << 39)
-
-/* nn_held_later moves the departure time of a deferred chunk if a limit on its
- * path has been lowered since it was deferred: what is reserved takes longer
- * then. Else hundreds of connections would keep their times of before, which
- * are seconds away, and so the former rate. */
-static __always_inline void nn_held_later(struct nn_socket *s,
-					  struct nn_transmit *x)
-{
-	__u64 times, wait;
-
-	if (x->limit >= s->limit_bytes_per_sec || !x->limit ||
-	    s->limit_bytes_per_sec >> 48)
-		return;
-	times = (s->limit_bytes_per_sec << 8) / x->limit;
-	if (times > NN_LOWERED_MAX << 8)
-		times = NN_LOWERED_MAX << 8;
-	s->limit_bytes_per_sec = x->limit;
-	if (s->due_ns <= x->now_ns)
-		return;
-	wait = s->due_ns - x->now_ns;
-	if (wait < NN_LOWERED_WAIT_NS)
-		s->due_ns = x->now_ns + (wait * times >> 8);
 }
 
 /* TCP tries to transmit a deferred chunk: nn_held_waits tells whether the chunk

@@ -87,7 +87,11 @@ struct nn_transmit {
 	__u64 newborn_ns;  /* when this is paid, in a class that sent little */
 	__u64 crowd_ns;	   /* latest turn of those like it */
 	__u64 young_ns;	   /* worth of it, in a class with little history */
-	__u64 share;	   /* the class's least share, bytes/s, if empty */
+	union {		   /* one word: the stack is full on old kernels */
+		__u64 share; /* if empty: the class's least share, bytes/s */
+		__u64 lowered_ns; /* else: when the lowest ceiling was lowered,
+				   * 0 = never, ~0 = there is none */
+	};
 };
 
 /* Moving average of a class's chunks, weighted by bytes. */
@@ -382,8 +386,11 @@ taken:
 seen:
 	if (g && nn_slice_only(g))
 		rate = nn_guarantee_of(x->guarantee, rate);
-	if (rate < x->limit)
+	if (rate < x->limit) {
 		x->limit = rate;
+		if (!x->empty)
+			x->lowered_ns = c->lowered_ns;
+	}
 	return 0;
 }
 

@@ -168,7 +168,7 @@ static __always_inline void nn_acked(struct bpf_sock_ops *ctx)
 		pacing = s->share_bytes_per_sec * 8;
 	nn_pacing_between(ctx, s, pacing);
 	/* The timer's true setting, unless it was set to a part of the wait. */
-	if (ctx->data_segs_out >= NN_UNPACED_SEGMENTS &&
+	if (ctx->data_segs_out >= NN_UNPACED_SEGMENTS && !s->due_ns &&
 	    s->depart_ns < tp->tcp_wstamp_ns + NN_TIMER_MAX_NS / 2)
 		s->depart_ns = tp->tcp_wstamp_ns;
 	nn_clamp(ctx, s, tp);
@@ -266,6 +266,11 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		 * that waits like every other next chunk. */
 		x.next_ns =
 			s->prepaid_bytes ? x.now_ns : x.before_ns + x.young_ns;
+		/* A paced connection's waits until this chunk is paid, and not
+		 * until all is that was reserved meanwhile. */
+		if (ctx->data_segs_out >= NN_UNPACED_SEGMENTS &&
+		    s->depart_ns > x.now_ns)
+			x.next_ns = nn_least(x.next_ns, s->depart_ns);
 	}
 	nn_unknown_sent(s, &x, bytes, segments);
 	s->unsettled_bytes += bytes;

@@ -187,6 +187,7 @@ struct nn_clock {
 	__u64 former_rate;     /* before it was lowered */
 	__u64 former_until_ns; /* departures up to here were promised at that */
 	__u64 former_bytes;    /* that may still leave at that */
+	__u64 lowered_ns;      /* when it was lowered */
 	__u64 rest;	       /* fraction of time_ns, in 2^-16 ns */
 	__u64 newborn_due_ns;  /* latest departure of a held newborn chunk */
 	__u64 taken_bytes_per_sec; /* guarantees' part of the rate, at

@@ -66,6 +66,7 @@ type netniceNnClock struct {
 	FormerRate       uint64
 	FormerUntilNs    uint64
 	FormerBytes      uint64
+	LoweredNs        uint64
 	Rest             uint64
 	NewbornDueNs     uint64
 	TakenBytesPerSec uint64

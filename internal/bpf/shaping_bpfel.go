@@ -56,6 +56,7 @@ type shapingNnClock struct {
 	FormerRate       uint64
 	FormerUntilNs    uint64
 	FormerBytes      uint64
+	LoweredNs        uint64
 	Rest             uint64
 	NewbornDueNs     uint64
 	TakenBytesPerSec uint64

@@ -159,15 +159,23 @@ func (c *Clock) Sent(id uint64, weight uint32, rate, reserved uint64) *big.Rat {
 	return c.reaches(k, tag.Sub(k.Finish, tag), weight, rate)
 }
 
-// SetRate sets the rate, in bytes/s and above 0. Callers call it before Advance. If the new rate is lower, the class
-// keeps the time at which it would have paid at the old rate. The class stands for all classes.
+// SetRate sets the rate, in bytes/s and above 0. Callers call it before Advance. If the new rate is lower, the class pays
+// FormerBytes of what it owes in the time of the old rate, and the rest at the new one. The class stands for all classes.
 func (c *Clock) SetRate(id uint64, weight uint32, rate uint64) {
 	if c.Rate != 0 && rate < c.Rate {
 		then, now := c.Paid(id, weight, c.Rate), c.Paid(id, weight, rate)
-		c.Time.Sub(c.Time, now.Sub(now, then))
+		gain, most := now.Sub(now, then), ratOf(FormerBytes(rate))
+		most = new(big.Rat).Sub(timeFor(most, rate), timeFor(most, c.Rate))
+		if gain.Cmp(most) > 0 {
+			gain = most
+		}
+		c.Time.Sub(c.Time, gain)
 	}
 	c.Rate = rate
 }
+
+// FormerBytes is how much still counts at a former rate, after it was lowered to that one.
+func FormerBytes(rate uint64) uint64 { return min(max(rate/10, 65536), 1<<30) }
 
 // Charge charges bytes to the class. The caller has called Advance. A class that had nothing to send begins in the
 // past, by at most its part of burst bytes. All classes pay for the part in the past for which the class did not count

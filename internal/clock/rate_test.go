@@ -10,7 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/clock/clocktest"
 )
 
-// Bytes that have been sent keep, at a lower rate, the time that the old rate promised.
+// Bytes that have been sent keep, at a lower rate, the time that the old rate promised, as many as FormerBytes; the others
+// are paid at the lower rate.
 func TestLoweredRateKeepsPromises(t *testing.T) {
 	r := open(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -18,16 +19,21 @@ func TestLoweredRateKeepsPromises(t *testing.T) {
 		b := newBench(t, r, old, 0, clocktest.FirstVirtualTime)
 		defer b.close()
 		weight, chunk := weights().Draw(t, "weight"), chunkSizes().Draw(t, "chunk")
-		var promised uint64
-		for range rapid.IntRange(1, 20).Draw(t, "chunks") {
-			promised = b.charge(1, weight, chunk, bootNS)
+		var want uint64
+		chunks := rapid.IntRange(1, 20).Draw(t, "chunks")
+		for range chunks {
+			want = b.charge(1, weight, chunk, bootNS)
 		}
 		b.rate = rapid.Uint64Range(max(1, old/10_000), old).Draw(t, "new rate")
-		now := bootNS + rapid.Uint64Range(0, promised-bootNS).Draw(t, "after")
+		kept := FormerBytes(b.rate)
+		if owed := uint64(chunks) * chunk; owed > kept {
+			want = bootNS + timeOf(kept, old) + timeOf(owed-kept, b.rate)
+		}
+		now := bootNS + rapid.Uint64Range(0, want-bootNS).Draw(t, "after")
 		got := max(b.do(clocktest.Ask, 1, weight, 0, now).PaidNs, now)
 		tolerance := float64(timeOf(1, b.rate)) + 4 + float64(weight)/(1<<clocktest.VTimeShift)/float64(b.rate)*1e9
-		if math.Abs(float64(got)-float64(promised)) > tolerance {
-			t.Fatalf("paid at +%d ns, promised at +%d", got-bootNS, promised-bootNS)
+		if math.Abs(float64(got)-float64(want)) > tolerance {
+			t.Fatalf("paid at +%d ns, want +%d", got-bootNS, want-bootNS)
 		}
 	})
 }
@@ -49,37 +55,31 @@ func TestRaisedRatePaysSooner(t *testing.T) {
 	})
 }
 
-// Of what the old rate promised to many, as much counts at that rate as leaves in 0.1 s, or 64 KB. Lowered again, no
-// more does.
+// Of what the old rate promised to many, FormerBytes count at that rate, of what has been sent and of what is sent then.
+// Lowered again, no more do.
 func TestLoweredRatePromisesToFew(t *testing.T) {
 	r := open(t)
 	const chunk = 3000
-	for _, c := range []struct {
-		rates  []uint64
-		chunks int
-		atMost uint64 // bytes that count at an old rate
-	}{
-		{[]uint64{3_000_000, 1_000_000}, 1000, 300_000},
-		{[]uint64{300_000, 100_000}, 300, 65536},
-		{[]uint64{3_000_000, 2_000_000, 1_000_000}, 1000, 300_000},
-	} {
-		b := newBench(t, r, c.rates[0], 0, clocktest.FirstVirtualTime)
-		var promised uint64
-		for range c.chunks {
-			promised = b.charge(1, 100, chunk, bootNS)
+	for _, rates := range [][]uint64{{3_000_000, 1_000_000}, {300_000, 100_000}, {3_000_000, 2_000_000, 1_000_000}} {
+		b := newBench(t, r, rates[0], 0, clocktest.FirstVirtualTime)
+		const chunks = 300
+		for range chunks {
+			b.charge(1, 100, chunk, bootNS)
 		}
-		for _, b.rate = range c.rates[1:] {
-			for range c.chunks / 2 { // each of the first half sends again, as promised
+		owed := float64(chunks * chunk) // bytes, of which so many are paid faster than at the present rate
+		kept := float64(FormerBytes(rates[1]))
+		for i, rate := range rates[1:] {
+			b.rate = rate
+			for range chunks { // each sends again, as promised
 				b.charge(1, 100, chunk, bootNS+1)
+			}
+			owed += chunks * chunk
+			if i == 0 {
+				owed -= 2 * kept * (1 - float64(rate)/float64(rates[0]))
 			}
 		}
 		got := b.do(clocktest.Ask, 1, 100, 0, bootNS+1).PaidNs
-		want := promised + timeOf(c.atMost, c.rates[0])
-		for _, rate := range c.rates[1:] {
-			want += timeOf(uint64(c.chunks/2)*chunk-c.atMost, rate)
-			c.atMost = 0
-		}
-		require.InEpsilon(t, want-bootNS, got-bootNS, 0.01, "%v", c.rates)
+		require.InEpsilon(t, owed/float64(b.rate)*1e9, got-bootNS, 0.01, "%v", rates)
 		b.close()
 	}
 }
