@@ -2,6 +2,7 @@ package rulefiles
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,16 +107,17 @@ func TestEventsOfRules(t *testing.T) {
 	c.reload()
 	c.memory.mu.Lock()
 	defer c.memory.mu.Unlock()
-	var types []api.EventType
-	for _, e := range c.events {
-		types = append(types, e.Type)
-	}
-	require.Equal(t, []api.EventType{api.EventRulesRead, api.EventRuleMatched, api.EventRulesRefused}, types)
-	require.Equal(t, api.OwnerAdmin, c.events[0].Owner)
-	require.EqualValues(t, 1, c.events[0].Count)
-	require.Equal(t, pid, c.events[1].PID)
-	require.Equal(t, a, c.events[1].Rules[0].Name)
-	require.NotEmpty(t, c.events[2].Problems)
+	// Keep may have read the wrong file before Reload did, and then both tell of it.
+	told := slices.CompactFunc(c.events, func(a, b api.Event) bool { return a.Type == b.Type })
+	require.Len(t, told, 3)
+	require.Equal(t, api.EventRulesRead, told[0].Type)
+	require.Equal(t, api.OwnerAdmin, told[0].Owner)
+	require.EqualValues(t, 1, told[0].Count)
+	require.Equal(t, api.EventRuleMatched, told[1].Type)
+	require.Equal(t, pid, told[1].PID)
+	require.Equal(t, a, told[1].Rules[0].Name)
+	require.Equal(t, api.EventRulesRefused, told[2].Type)
+	require.NotEmpty(t, told[2].Problems)
 }
 
 // A source whose host has lifted everything for good applies nothing any more.
