@@ -20,18 +20,6 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-func (c *clerk) admins(pid int) uint64 {
-	c.t.Helper()
-	specs, err := c.fake.Nodes()
-	require.NoError(c.t, err)
-	for _, s := range specs {
-		if s.Kind == enforce.KindTree && s.Subject == uint64(pid) {
-			return adminUp(s)
-		}
-	}
-	return 0
-}
-
 // A process does not escape the administrator's limit by executing a program that only the user's own rule matches. The
 // limit stays at the exec, and when rules are read or reviewed again.
 func TestOwnRuleLeavesNoRule(t *testing.T) {
