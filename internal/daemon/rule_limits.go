@@ -101,12 +101,15 @@ func (h ruleHost) Review(looked map[uint32]bool, next func(uid uint32, before de
 // Apply implements rulefiles.Host.
 func (h ruleHost) Apply(p rulefiles.Process) (node uint32, ok bool) {
 	node, ok = h.applyRules(p)
-	if p.Executed {
-		if ok {
-			h.settleDestinations(p.IsDestined)
-		}
-		h.readyMatched(int(p.Key))
+	if p.Exec == nil {
+		return node, ok
 	}
+	if ok {
+		h.settleDestinations(p.IsDestined)
+		// From here on the limits are in force. The queue for datagrams may take longer.
+		h.log.Debug("rules applied", "pid", p.Key, "program", p.Program, "after_exec", time.Duration(identity.SinceNS(p.Exec.TimeNS)))
+	}
+	h.readyMatched(int(p.Key))
 	return node, ok
 }
 

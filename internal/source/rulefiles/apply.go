@@ -70,10 +70,8 @@ func (s *Source) executed(ctx context.Context, e enforce.Exec) {
 	}
 	s.publishMatch(res, p.facts.Exe, m)
 	process := s.process(res, p.all(), m, s.opts.Now())
-	process.Executed = true
-	if _, ok := s.opts.Host.Apply(process); ok {
-		s.opts.Log.Debug("rules applied", "pid", e.PID, "program", p.facts.Exe, "after_exec", time.Duration(identity.SinceNS(e.TimeNS)))
-	}
+	process.Exec = &e
+	s.opts.Host.Apply(process)
 }
 
 // publishMatch publishes that rules match a process.
@@ -174,8 +172,8 @@ func (s *Source) reviewShared(uid uint32, before desired.Rules, now time.Time) d
 type Process struct {
 	identity.Resolved
 	Program string // the path of its program
-	// Executed says that the process has just executed the program. Otherwise a look at all processes has found it.
-	Executed bool
+	// Exec is the exec after which the rules are applied, nil if a look at all processes has found the process.
+	Exec *enforce.Exec
 	// IsDestined says that one of the rules is for a part of the traffic.
 	IsDestined bool
 	// UsersMatch says that rules of the process's user match, who is the owner of what these request.

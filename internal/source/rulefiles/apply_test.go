@@ -153,9 +153,10 @@ func TestProcessAfterExec(t *testing.T) {
 		pid := c.started(program)
 		p := last()
 		require.EqualValues(t, pid, p.Key)
-		require.True(t, p.Executed)
+		require.NotNil(t, p.Exec)
+		require.EqualValues(t, pid, p.Exec.PID)
 		require.Equal(t, program == b, p.IsDestined)
 		c.reload()
-		require.False(t, last().Executed, "by a look at all processes")
+		require.Nil(t, last().Exec, "by a look at all processes")
 	}
 }
