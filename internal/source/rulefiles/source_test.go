@@ -120,18 +120,22 @@ func TestEventsOfRules(t *testing.T) {
 	require.NotEmpty(t, told[2].Problems)
 }
 
-// A source whose host has lifted everything for good applies nothing any more.
+// A source whose host has lifted everything for good reads no rules any more. Of rules that were read before, nothing
+// holds after an exec.
 func TestNothingIsAppliedAfterDown(t *testing.T) {
-	a := name("a")
-	c := newHarness(t, "", nil)
-	pid := c.Run(a, 0)
+	a, b := name("a"), name("b")
+	c := newHarness(t, rule(a, "up = '1MB/s'"), nil)
+	require.NotZero(t, c.limit(c.started(a)))
+	pid, other := c.Run(a, 0), c.Run(b, 0)
 	c.memory.mu.Lock()
-	c.isDown = true
+	c.isDown, c.nodes = true, nil
 	c.memory.mu.Unlock()
-	c.Write(rule(a, "up = '1MB/s'"))
-	require.Empty(t, c.reload().Rules)
+	c.executed(pid)
 	require.Zero(t, c.limit(pid))
-	require.False(t, c.fake.Follows())
+	c.Write(rule(a, "up = '1MB/s'") + rule(b, "up = '1MB/s'"))
+	require.Len(t, c.reload().Rules, 1)
+	require.Zero(t, c.limit(pid))
+	require.Zero(t, c.limit(other))
 }
 
 // Execs are followed while there is a rule.
