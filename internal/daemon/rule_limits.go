@@ -104,8 +104,10 @@ func (h ruleHost) Apply(p rulefiles.Process) (node uint32, ok bool) {
 	if p.Exec == nil {
 		return node, ok
 	}
-	if ok {
+	if ok || p.IsDestined { // rules may hold for the process together with others
 		h.settleDestinations(p.IsDestined)
+	}
+	if ok {
 		// From here on the limits are in force. The queue for datagrams may take longer.
 		h.log.Debug("rules applied", "pid", p.Key, "program", p.Program, "after_exec", time.Duration(identity.SinceNS(p.Exec.TimeNS)))
 	}
