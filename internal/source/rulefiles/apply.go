@@ -88,15 +88,16 @@ func (s *Source) publishMatch(res identity.Resolved, program string, m matched) 
 }
 
 // applyToAll applies the rules to every process, parents first. Then it ends limits that no rule requests any more. New
-// limits are in force before old ones go. The caller holds s.mu.
-func (s *Source) applyToAll(now time.Time) {
+// limits are in force before old ones go. It returns false, and ends none, if it cannot list the processes. The caller
+// holds s.mu.
+func (s *Source) applyToAll(now time.Time) (done bool) {
 	s.opts.Host.Learn(now, s.system.set, s.destinations(now))
 	looked := make(map[uint32]bool)
 	if s.any() {
 		processes, err := s.opts.Resolver.Processes()
 		if err != nil {
 			s.complain(err)
-			return
+			return false
 		}
 		slices.SortFunc(processes, func(a, b identity.Ancestor) int {
 			if a.StartBoottimeNS != b.StartBoottimeNS {
@@ -122,6 +123,7 @@ func (s *Source) applyToAll(now time.Time) {
 		}
 	}
 	s.opts.Host.Review(looked, func(uid uint32, before desired.Rules) desired.Rules { return s.review(uid, before, now) })
+	return true
 }
 
 // review returns what rules now request of a node of this user, by the facts of the process when they matched.

@@ -88,6 +88,8 @@ type Source struct {
 	phase  string              // names the rules that hold at this time of day
 	failed string              // logged already
 	unseen map[uint32]bool     // users whose homes no look has come to yet
+	// unapplied says that the processes could not be listed when the rules in force changed: the next look tries again.
+	unapplied bool
 
 	// containers says that a rule names the container of a process. It is read without the lock.
 	containers atomic.Bool
@@ -300,7 +302,7 @@ func (s *Source) followFiles(read func() (changed bool)) {
 		return
 	}
 	now := s.opts.Now()
-	changed := read()
+	changed := read() || s.unapplied
 	if changed && s.any() {
 		// FollowExecs comes before the look at running processes, so that no exec in between is missed.
 		if err := s.opts.Kernel.FollowExecs(true); err != nil {
@@ -322,7 +324,7 @@ func (s *Source) followFiles(read func() (changed bool)) {
 	if !changed {
 		return
 	}
-	s.applyToAll(now)
+	s.unapplied = !s.applyToAll(now)
 	if !s.any() {
 		if err := s.opts.Kernel.FollowExecs(false); err != nil {
 			s.complain(err)

@@ -2,6 +2,8 @@ package rulefiles
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/desired"
+	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/rules"
 	"github.com/netnice/netnice/internal/statefile"
 	"github.com/netnice/netnice/internal/testutil"
@@ -136,6 +139,31 @@ func TestNothingIsAppliedAfterDown(t *testing.T) {
 	require.Len(t, c.reload().Rules, 1)
 	require.Zero(t, c.limit(pid))
 	require.Zero(t, c.limit(other))
+}
+
+// Where the processes cannot be listed when rules are read, as without a free file descriptor, the next look tries again.
+func TestProcessesThatCannotBeListed(t *testing.T) {
+	var log testutil.Log
+	a := name("a")
+	proc := filepath.Join(t.TempDir(), "proc")
+	require.NoError(t, os.Mkdir(proc, 0o755))
+	resolver, err := identity.New(identity.Options{Proc: proc, CgroupRoot: t.TempDir()})
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(proc))
+	c := newHarness(t, rule(a, "up = '1MB/s'"), func(o *Options) { o.Resolver, o.Log = resolver, log.Logger(t) })
+	pid := c.Run(a, 0)
+	c.eventually("that is told", func() bool { return log.Count("list processes") > 0 })
+	require.Zero(t, c.limit(pid))
+	require.NoError(t, os.Symlink("/proc", proc))
+	c.eventually("the rules are applied", func() bool { return c.limit(pid) == 1e6 })
+
+	// Nor do rules end limits until they are compared with the processes.
+	require.NoError(t, os.Remove(proc))
+	c.Write(rule(name("b"), "up = '1MB/s'"))
+	c.eventually("other rules are read", func() bool { return c.List(root).Rules[0].Name == name("b") })
+	require.EqualValues(t, 1e6, c.limit(pid))
+	require.NoError(t, os.Symlink("/proc", proc))
+	c.eventually("the limit ends", func() bool { return c.limit(pid) == 0 })
 }
 
 // Execs are followed while there is a rule.
