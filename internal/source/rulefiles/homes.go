@@ -40,13 +40,11 @@ type homeLook struct {
 	uid   uint32
 	home  string
 	known *ruleSet // a copy of the rules when the look began; nil: there were none
-	asked bool     // the look was requested
-	now   time.Time
-	late  bool // the wait for it timed out
+	late  bool     // the wait for it timed out
+	sight          // without the stamp until the look is done
 
-	done    chan struct{} // closed when the fields below are set; nil: it has not begun
+	done    chan struct{} // closed when the stamp and the fields below are set; nil: it has not begun
 	watched bool          // a later change will be told
-	stamp   string        // stamp of the file
 	isRead  bool
 	list    []*rules.Rule
 	err     error
@@ -106,7 +104,7 @@ func (l *homeLook) see(watch *homeWatch, before func(uid uint32)) {
 		}
 		r = &ruleSet{uid: l.uid}
 	}
-	if r.reads(l.stamp, l.asked, l.now) {
+	if r.reads(l.sight) {
 		l.list, l.err = rules.LoadUser(l.home, l.uid)
 		l.isRead = true
 	}
@@ -182,12 +180,12 @@ func (s *Source) homesToSee(asked asking) (list []*homeLook, err error) {
 	if err != nil {
 		return nil, err
 	}
-	now := s.opts.Now()
+	now, settled := s.opts.Now(), s.settled()
 	for uid, home := range homes {
 		if asked.uid != nil && !asked.of(uid) || !asked.of(uid) && !s.homes.isDue(uid, s.users[uid], now) {
 			continue
 		}
-		l := &homeLook{uid: uid, home: home, asked: asked.of(uid), now: now}
+		l := &homeLook{uid: uid, home: home, sight: sight{asked: asked.of(uid), now: now, settled: settled}}
 		if r := s.users[uid]; r != nil {
 			known := *r
 			l.known = &known
@@ -288,11 +286,13 @@ func (s *Source) readHomes(seen []*homeLook, asked asking) (changed bool) {
 			r = &ruleSet{uid: l.uid}
 			s.users[l.uid] = r
 		}
-		if !l.isRead && r.reads(l.stamp, asked.of(l.uid), now) {
+		at := l.sight
+		at.asked, at.now = asked.of(l.uid), now
+		if !l.isRead && r.reads(at) {
 			r.stamp = readAgain // it was requested meanwhile
 			continue
 		}
-		if s.renew(r, l.stamp, asked.of(l.uid), now, func() ([]*rules.Rule, error) { return l.list, l.err }) {
+		if s.renew(r, at, func() ([]*rules.Rule, error) { return l.list, l.err }) {
 			changed = true
 		}
 	}

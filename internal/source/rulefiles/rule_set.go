@@ -19,6 +19,7 @@ type ruleSet struct {
 	set      *rules.Set // nil: no rules were correct yet
 	stamp    string     // stamp of the files when they were read
 	seen     string     // stamp of the files at the last look
+	since    time.Time  // when a look first saw that stamp
 	problems []api.RuleProblem
 	refused  string          // stamp of the files whose problems were published
 	uid      uint32          // 0 = the administrator
@@ -46,10 +47,18 @@ func (r *ruleSet) isOutdated(stamp string, now time.Time) bool {
 	return again || stamp != r.stamp || r.set == nil && len(r.problems) == 0
 }
 
-// reads reports whether a look at files with this stamp reads them. The program that writes a file may not be done.
-// Therefore the stamp has to be the same as at the last look, unless a look was requested.
-func (r *ruleSet) reads(stamp string, asked bool, now time.Time) bool {
-	return r.isOutdated(stamp, now) && (asked || r.seen == stamp)
+// sight is what a look sees of an owner's files.
+type sight struct {
+	stamp   string
+	asked   bool      // the look was requested
+	now     time.Time // by the clock of the rules
+	settled time.Time // files that an earlier look saw as they are, by this time of the machine's clock, are complete
+}
+
+// reads reports whether a look reads the files. The program that writes a file may not be done. Therefore an earlier
+// look must have seen the same stamp, and long enough ago, unless a look was requested.
+func (r *ruleSet) reads(at sight) bool {
+	return r.isOutdated(at.stamp, at.now) && (at.asked || r.seen == at.stamp && !r.since.After(at.settled))
 }
 
 // isNew reports whether the files are in another state than when they were read.
@@ -78,24 +87,27 @@ func (s *Source) publish(of *ruleSet, e api.Event) {
 }
 
 // renew reads the files again if they have changed, and reports whether the rules in force have changed.
-func (s *Source) renew(r *ruleSet, stamp string, asked bool, now time.Time, load func() ([]*rules.Rule, error)) bool {
-	reads := r.reads(stamp, asked, now)
-	if r.seen = stamp; !reads {
+func (s *Source) renew(r *ruleSet, at sight, load func() ([]*rules.Rule, error)) bool {
+	reads := r.reads(at)
+	if r.seen != at.stamp {
+		r.seen, r.since = at.stamp, time.Now()
+	}
+	if !reads {
 		return false
 	}
-	r.stamp, r.again = stamp, time.Time{}
+	r.stamp, r.again = at.stamp, time.Time{}
 	list, err := load()
 	if errors.Is(r.missing, account.ErrPending) {
 		r.stamp = readAgain // the next look has the answer
 		return false
 	}
 	if r.missing != nil {
-		r.again = now.Add(account.MissingPause)
+		r.again = at.now.Add(account.MissingPause)
 	}
 	before, refused := r.problems, r.refused
 	if r.problems, r.refused = problemsOf(err), ""; err != nil {
-		r.refused = stamp
-		if !asked && stamp == refused && slices.Equal(before, r.problems) {
+		r.refused = at.stamp
+		if !at.asked && at.stamp == refused && slices.Equal(before, r.problems) {
 			return false // these problems were published already
 		}
 		what := "rules are not in force; those from before stay"
@@ -152,7 +164,7 @@ func (s *Source) readSystem(asked asking) (changed bool) {
 	if watch := &s.homes.watch; !s.read || watch.take(administrators) || r.seen != r.stamp {
 		watch.addSystem(s.opts.Dir) // its folders may be new
 	}
-	return s.renew(r, rules.SystemStamp(s.opts.Dir), asked.all, s.opts.Now(), func() ([]*rules.Rule, error) {
-		return s.loadSystem(r)
-	})
+	at := sight{asked: asked.all, now: s.opts.Now(), settled: s.settled()}
+	at.stamp = rules.SystemStamp(s.opts.Dir)
+	return s.renew(r, at, func() ([]*rules.Rule, error) { return s.loadSystem(r) })
 }

@@ -212,7 +212,7 @@ func (s *Source) Keep(ctx context.Context, tick <-chan time.Time) {
 		var settled <-chan time.Time // nil = no file is being written
 		switch {
 		case s.isFileNew():
-			settled = time.After(min(settlePause, s.opts.Tick))
+			settled = time.After(s.settlePause())
 		case homes.waits():
 			settled = time.After(touchedPause)
 		}
@@ -233,8 +233,14 @@ func (s *Source) Keep(ctx context.Context, tick <-chan time.Time) {
 	}
 }
 
-// settlePause is how long a file has to stay as it is before it is read: its writer may not be done.
-const settlePause = 50 * time.Millisecond
+// mostSettlePause is how long a file has to stay as it is before it is read: its writer may not be done. That does not
+// take longer than from one tick to the next.
+const mostSettlePause = 50 * time.Millisecond
+
+func (s *Source) settlePause() time.Duration { return min(mostSettlePause, s.opts.Tick) }
+
+// settled returns the time for sight.settled of a look that begins.
+func (s *Source) settled() time.Time { return time.Now().Add(-s.settlePause()) }
 
 // isFileNew reports whether the last look found a file in another state than the look before it.
 func (s *Source) isFileNew() bool {

@@ -79,7 +79,7 @@ func TestReloadReadsOneUsersFile(t *testing.T) {
 		_, err := c.Reload(t.Context(), auth.Actor{UID: mallory})
 		require.NoError(t, err)
 		// After that the source reads the file by itself.
-		if has := c.limit(pid); time.Since(written) < settlePause {
+		if has := c.limit(pid); time.Since(written) < c.settlePause() {
 			require.EqualValues(t, 1e6, has)
 		}
 	}
@@ -89,6 +89,40 @@ func TestReloadReadsOneUsersFile(t *testing.T) {
 	require.Len(t, list.Rules, 2)
 	c.reload()
 	require.Zero(t, c.limit(pid))
+}
+
+// A look that follows another one at once, as the kernel tells of a change between two ticks, does not take a file that is
+// being written for complete.
+func TestFilesSettle(t *testing.T) {
+	testutil.RequireRoot(t)
+	const user = 1_999_000_700
+	a := name("a")
+	c := newHarness(t, rule(a, "up = '1MB/s'"), func(o *Options) { o.Tick = time.Hour })
+	c.stop()
+	s := New(c.opts) // only the test makes it look
+	c.WriteOwn(user, rule(a, "up = '1MB/s'"))
+	s.look(asking{all: true})
+	rates := func() (list []uint64) {
+		for _, r := range s.List(root).Rules {
+			list = append(list, *r.UpBytesPerSec)
+		}
+		return list
+	}
+	require.Equal(t, []uint64{1e6, 1e6}, rates())
+	for _, text := range []string{rule(a, "up = '2MB/s'"), rule(a, "up = '3MB/s'")} {
+		before, written := rates(), time.Now()
+		c.Write(text)
+		c.WriteOwn(user, text)
+		for _, asked := range []asking{{}, {told: true}, {}} {
+			s.look(asked)
+			if has := rates(); time.Since(written) < s.settlePause() { // the machine may be busy
+				require.Equal(t, before, has, "it may not be complete")
+			}
+		}
+	}
+	time.Sleep(s.settlePause())
+	s.look(asking{})
+	require.Equal(t, []uint64{3e6, 3e6}, rates(), "it has stayed as it is")
 }
 
 func TestRuleDebt(t *testing.T) {
