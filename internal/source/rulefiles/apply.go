@@ -46,6 +46,15 @@ func (s *Source) match(f rules.Facts, now time.Time) (m matched) {
 	return m
 }
 
+// facts returns the facts of a process that rules match. The container is one of them only while some rule names one:
+// engines' files may hang, and the caller holds s.mu.
+func (s *Source) facts(p *running) *desired.Facts {
+	if s.containers.Load() {
+		p.Container()
+	}
+	return p.all()
+}
+
 // executed applies the rules to a process after an exec. If no rule matches the new program, the present limits of the
 // process stay: a process cannot leave a limit by exec.
 func (s *Source) executed(ctx context.Context, e enforce.Exec) {
@@ -69,7 +78,7 @@ func (s *Source) executed(ctx context.Context, e enforce.Exec) {
 		return // it has ended
 	}
 	s.publishMatch(res, p.facts.Exe, m)
-	process := s.process(res, p.all(), m, s.opts.Now())
+	process := s.process(res, s.facts(p), m, s.opts.Now())
 	process.Exec = &e
 	s.opts.Host.Apply(process)
 }
@@ -116,7 +125,7 @@ func (s *Source) applyToAll(now time.Time) (done bool) {
 			}
 			res, err := s.opts.Resolver.Resolve(context.Background(), identity.PIDSubject(a.PID))
 			if err == nil && identity.SameStart(res.StartBoottimeNS, a.StartBoottimeNS) {
-				if node, ok := s.opts.Host.Apply(s.process(res, p.all(), m, now)); ok {
+				if node, ok := s.opts.Host.Apply(s.process(res, s.facts(p), m, now)); ok {
 					looked[node] = true
 				}
 			}

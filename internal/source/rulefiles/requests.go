@@ -118,6 +118,7 @@ func (s *Source) Test(ctx context.Context, by auth.Actor, pid int) (api.RuleTest
 	if !ok {
 		return api.RuleTest{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("process %d has ended", pid), Hint: "ps -e"}
 	}
+	p.Container()
 	f := p.all()
 	answer := api.RuleTest{
 		Version: api.Version, PID: pid, Program: f.Exe, Name: f.Comm, User: identity.UserName(f.User),
