@@ -18,19 +18,12 @@ import (
 	"github.com/netnice/netnice/internal/source/rulefiles"
 )
 
-// followsRules reports whether this daemon applies rules.
-func (d *Daemon) followsRules() bool { return d.opts.RulesDir != "" && !d.opts.OnDemand }
-
 // ruleSource returns the source of limits by files of rules.
 func (d *Daemon) ruleSource() *rulefiles.Source {
-	o := rulefiles.Options{
-		Log: d.log, Kernel: d.kernel, Resolver: d.resolver, Host: ruleHost{d},
+	return rulefiles.New(rulefiles.Options{
+		Log: d.log, Kernel: d.kernel, Resolver: d.resolver, Host: ruleHost{d}, Dir: d.opts.RulesDir, OnDemand: d.opts.OnDemand,
 		Homes: d.opts.Homes, Hangup: d.opts.Hangup, Tick: d.opts.Tick, Now: d.now,
-	}
-	if d.followsRules() {
-		o.Dir = d.opts.RulesDir
-	}
-	return rulefiles.New(o)
+	})
 }
 
 // Rules implements apiserver.Backend.
@@ -268,14 +261,6 @@ func (d *Daemon) outerGone(gone *node) (moved []*node) {
 		}
 	}
 	return moved
-}
-
-// originShown returns the rule that a limit comes from for clients, nil if it comes from none.
-func originShown(o rules.Origin) *api.RuleOrigin {
-	if o.Key == "" {
-		return nil
-	}
-	return &api.RuleOrigin{Name: o.Name, File: o.File, Line: o.Line}
 }
 
 // ruleWarnings say which rules stay when their owner lifts a limit by a command.

@@ -89,7 +89,7 @@ func (s *Source) publishMatch(res identity.Resolved, program string, m matched) 
 		e := api.Event{Type: api.EventRuleMatched, Subject: &res.Subject, Name: res.Name, By: observe.ByRule, PID: int(res.Key), Program: program}
 		for _, list := range m {
 			for _, r := range list.all() {
-				e.Rules = append(e.Rules, api.RuleOrigin{Name: r.Name, File: r.File, Line: r.Line})
+				e.Rules = append(e.Rules, *observe.ShownOrigin(r.Origin()))
 			}
 		}
 		return e

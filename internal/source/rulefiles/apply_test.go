@@ -28,7 +28,7 @@ func decided(t *testing.T, administrators, mallorys string) *Source {
 	t.Helper()
 	s := New(Options{Host: new(memory), Now: time.Now})
 	s.read, s.system.set = true, compiled(t, administrators)
-	s.users[mallory] = &ruleSet{uid: mallory, set: compiled(t, mallorys)}
+	s.users[mallory] = &ownerFiles{uid: mallory, set: compiled(t, mallorys)}
 	return s
 }
 

@@ -62,8 +62,10 @@ type Options struct {
 	Kernel   Execs
 	Resolver *identity.Resolver
 	Host     Host
-	// Dir has the administrator's rules; "" = the source follows no rules.
-	Dir string
+	// Dir has the administrator's rules; "" = the source follows no rules. OnDemand says that the daemon was started on
+	// demand: then the source follows none either.
+	Dir      string
+	OnDemand bool
 	// Homes returns the home folders by user.
 	Homes func() (map[uint32]string, error)
 	// Hangup has a signal for each requested reading of the rules.
@@ -82,12 +84,12 @@ type Source struct {
 
 	mu     sync.Mutex // guards the fields below
 	read   bool       // all rules were read at least once
-	system ruleSet
-	users  map[uint32]*ruleSet // users that have a file, or had one
-	lost   uint64              // lost events, as counted at the last look at all processes
-	phase  string              // names the rules that hold at this time of day
-	failed string              // logged already
-	unseen map[uint32]bool     // users whose homes no look has come to yet
+	system ownerFiles
+	users  map[uint32]*ownerFiles // users that have a file, or had one
+	lost   uint64                 // lost events, as counted at the last look at all processes
+	phase  string                 // names the rules that hold at this time of day
+	failed string                 // logged already
+	unseen map[uint32]bool        // users whose homes no look has come to yet
 	// unapplied says that the processes could not be listed when the rules in force changed: the next look tries again.
 	unapplied bool
 
@@ -97,13 +99,13 @@ type Source struct {
 
 // New returns a source that has read no rules.
 func New(o Options) *Source {
-	s := &Source{opts: o, users: make(map[uint32]*ruleSet)}
+	s := &Source{opts: o, users: make(map[uint32]*ownerFiles)}
 	s.homes.hanging, s.homes.told = make(map[uint32]*homeLook), make(map[uint32]homeTold)
 	return s
 }
 
 // Follows reports whether the source applies rules.
-func (s *Source) Follows() bool { return s.opts.Dir != "" }
+func (s *Source) Follows() bool { return s.opts.Dir != "" && !s.opts.OnDemand }
 
 // HasRead reports whether all rules were read at least once.
 func (s *Source) HasRead() bool {
@@ -169,7 +171,7 @@ func (s *Source) sets(uid uint32) [enforce.Owners]*rules.Set {
 // phaseAt returns a text that names the rules that hold at this time.
 func (s *Source) phaseAt(now time.Time) string {
 	var b strings.Builder
-	phase := func(of *ruleSet) {
+	phase := func(of *ownerFiles) {
 		if of.set != nil {
 			fmt.Fprintln(&b, of.set.Phase(now))
 		}
@@ -265,13 +267,13 @@ func (s *Source) isSystemNew() bool {
 func (s *Source) reread(uid *uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	again := func(r *ruleSet) { r.stamp = readAgain }
+	outdate := func(r *ownerFiles) { r.readStamp = outdatedStamp }
 	if uid == nil {
-		again(&s.system)
+		outdate(&s.system)
 	}
 	for id, r := range s.users {
 		if uid == nil || *uid == id {
-			again(r)
+			outdate(r)
 		}
 	}
 }

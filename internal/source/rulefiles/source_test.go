@@ -217,7 +217,11 @@ func TestNoRulesAreFollowed(t *testing.T) {
 	s := New(Options{Host: new(memory), Now: time.Now})
 	require.False(t, s.List(root).Followed)
 	_, err := s.Reload(t.Context(), root)
-	require.ErrorContains(t, err, "follows no rules")
+	require.ErrorContains(t, err, "without a folder of rules")
 	_, err = s.Test(t.Context(), root, 1)
-	require.ErrorContains(t, err, "follows no rules")
+	require.ErrorContains(t, err, "without a folder of rules")
+	s = New(Options{Host: new(memory), Now: time.Now, Dir: t.TempDir(), OnDemand: true})
+	require.False(t, s.List(root).Followed)
+	_, err = s.Reload(t.Context(), root)
+	require.ErrorContains(t, err, "started on demand")
 }
