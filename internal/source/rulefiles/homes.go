@@ -37,11 +37,11 @@ const (
 
 // homeLook is a look at the file of a user's own rules.
 type homeLook struct {
-	uid   uint32
-	home  string
-	known *ownerFiles // a copy of the rules when the look began; nil: there were none
-	late  bool        // the wait for it timed out
-	sight             // without the stamp until the look is done
+	uid         uint32
+	home        string
+	known       *ownerFiles // a copy of the rules when the look began; nil: there were none
+	late        bool        // the wait for it timed out
+	observation             // without the stamp until the look is done
 
 	done    chan struct{} // closed when the stamp and the fields below are set; nil: it has not begun
 	watched bool          // a later change will be told
@@ -104,7 +104,7 @@ func (l *homeLook) see(watch *homeWatch, before func(uid uint32)) {
 		}
 		r = &ownerFiles{uid: l.uid}
 	}
-	if r.reads(l.sight) {
+	if r.reads(l.observation) {
 		l.list, l.err = rules.LoadUser(l.home, l.uid)
 		l.isRead = true
 	}
@@ -185,7 +185,7 @@ func (s *Source) homesToSee(asked asking) (list []*homeLook, err error) {
 		if asked.uid != nil && !asked.of(uid) || !asked.of(uid) && !s.homes.isDue(uid, s.users[uid], now) {
 			continue
 		}
-		l := &homeLook{uid: uid, home: home, sight: sight{asked: asked.of(uid), now: now, settled: settled}}
+		l := &homeLook{uid: uid, home: home, observation: observation{asked: asked.of(uid), now: now, settled: settled}}
 		if r := s.users[uid]; r != nil {
 			known := *r
 			l.known = &known
@@ -286,7 +286,7 @@ func (s *Source) readHomes(answered []*homeLook, asked asking) (changed bool) {
 			r = &ownerFiles{uid: l.uid}
 			s.users[l.uid] = r
 		}
-		at := l.sight
+		at := l.observation
 		at.asked, at.now = asked.of(l.uid), now
 		if !l.isRead && r.reads(at) {
 			r.readStamp = outdatedStamp // it was requested meanwhile

@@ -47,8 +47,8 @@ func (r *ownerFiles) isOutdated(stamp string, now time.Time) bool {
 	return retries || stamp != r.readStamp || r.set == nil && len(r.problems) == 0
 }
 
-// sight is what a look sees of an owner's files.
-type sight struct {
+// observation is what a look sees of an owner's files.
+type observation struct {
 	stamp   string
 	asked   bool      // the look was requested
 	now     time.Time // by the clock of the rules
@@ -57,7 +57,7 @@ type sight struct {
 
 // reads reports whether a look reads the files. The program that writes a file may not be done. Therefore an earlier
 // look must have seen the same stamp, and long enough ago, unless a look was requested.
-func (r *ownerFiles) reads(at sight) bool {
+func (r *ownerFiles) reads(at observation) bool {
 	return r.isOutdated(at.stamp, at.now) && (at.asked || r.seenStamp == at.stamp && !r.seenSince.After(at.settled))
 }
 
@@ -87,7 +87,7 @@ func (s *Source) publish(of *ownerFiles, e api.Event) {
 }
 
 // renew reads the files again if they have changed, and reports whether the rules in force have changed.
-func (s *Source) renew(r *ownerFiles, at sight, load func() ([]*rules.Rule, error)) bool {
+func (s *Source) renew(r *ownerFiles, at observation, load func() ([]*rules.Rule, error)) bool {
 	reads := r.reads(at)
 	if r.seenStamp != at.stamp {
 		r.seenStamp, r.seenSince = at.stamp, time.Now()
@@ -164,7 +164,7 @@ func (s *Source) readSystem(asked asking) (changed bool) {
 	if watch := &s.homes.watch; !s.read || watch.take(administrators) || r.seenStamp != r.readStamp {
 		watch.addSystem(s.opts.Dir) // its folders may be new
 	}
-	at := sight{asked: asked.all, now: s.opts.Now(), settled: s.settled()}
+	at := observation{asked: asked.all, now: s.opts.Now(), settled: s.settled()}
 	at.stamp = rules.SystemStamp(s.opts.Dir)
 	return s.renew(r, at, func() ([]*rules.Rule, error) { return s.loadSystem(r) })
 }

@@ -241,7 +241,7 @@ const mostSettlePause = 50 * time.Millisecond
 
 func (s *Source) settlePause() time.Duration { return min(mostSettlePause, s.opts.Tick) }
 
-// settled returns the time for sight.settled of a look that begins.
+// settled returns the time for observation.settled of a look that begins.
 func (s *Source) settled() time.Time { return time.Now().Add(-s.settlePause()) }
 
 // isFileNew reports whether the last look found a file in another state than the look before it.
