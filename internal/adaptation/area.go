@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -63,7 +64,7 @@ func (a *area) api() api.AdaptArea {
 		Host: a.Host, Netns: a.Netns, Subject: a.subject(), SharePPM: a.SharePPM, TCP: a.TCP, MostBytesPerSec: a.Most, BacklogNS: a.BacklogNS, SilentHosts: len(a.silent), Since: a.Since,
 	}
 	if a.Rule != nil {
-		out.Rule = ruleShown(a.Rule)
+		out.Rule = observe.ShownOrigin(*a.Rule)
 	}
 	return out
 }

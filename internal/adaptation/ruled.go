@@ -58,14 +58,6 @@ func (r *ruledAreas) find(key areaKey) *area {
 	return r.list[at]
 }
 
-// ruleShown returns the rule of an area for clients.
-func ruleShown(r *rules.Origin) *api.RuleOrigin {
-	if r.Key == "" {
-		return nil
-	}
-	return &api.RuleOrigin{Name: r.Name, File: r.File, Line: r.Line}
-}
-
 // followRules begins the areas that rules ask for, and ends those that no rule asks for any more. Areas of commands
 // stay.
 func (t *Table) followRules(ctx context.Context) (failed error) {

@@ -290,10 +290,10 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	d.cpuShares = cpushare.New(cpushare.Options{
 		Log: d.log, Resolver: resolver, BootID: boot, Open: opts.OpenProcessors, Host: cpuShareHost{d},
 	})
-	d.adaptation = adaptation.New(adaptation.Options{
-		Log: d.log, Kernel: kernel, Host: adaptationHost{d}, OpenPath: opts.OpenPath, FollowsRules: d.followsRules(),
-	})
 	d.rules = d.ruleSource()
+	d.adaptation = adaptation.New(adaptation.Options{
+		Log: d.log, Kernel: kernel, Host: adaptationHost{d}, OpenPath: opts.OpenPath, FollowsRules: d.rules.Follows(),
+	})
 	if saved != nil && saved.Damage != nil {
 		d.files.FoundDamaged(d.file.Path(), saved.Damage)
 	}

@@ -17,10 +17,11 @@ import (
 // Limits on destinations by rules are nodes. Which nodes there are follows from the rules and the trees
 // (rulefiles.Destinations). They are brought into force as a whole, together with the limits of commands: toward.go.
 
-// treesInForce lists the process trees that the kernel has, with what rules request of them. The caller holds d.mu.
-func (d *Daemon) treesInForce(yield func(rulefiles.Tree) bool) {
+// destinedTrees lists the process trees in the kernel that rules for a part of the traffic match. The caller holds d.mu,
+// at each exec that rules match: a machine may have many trees, and few of these.
+func (d *Daemon) destinedTrees(yield func(rulefiles.Tree) bool) {
 	for _, n := range d.nodes.Sorted() {
-		if n.res.Kind == enforce.KindTree && n.applied && !yield(rulefiles.Tree{Resolved: n.res, ID: n.id, User: n.userUID, Rules: n.ruled}) {
+		if n.applied && n.destined() && !yield(rulefiles.Tree{Resolved: n.res, ID: n.id, User: n.userUID, Rules: n.ruled}) {
 			return
 		}
 	}
@@ -64,7 +65,7 @@ func (d *Daemon) bringDestinations() error {
 		}
 		d.commanded = made
 	}
-	want, uses := d.destined.Limits(d.treesInForce)
+	want, uses := d.destined.Limits(d.destinedTrees)
 	var old []*node
 	have := map[uint64]*node{}
 	for _, n := range d.nodes.Sorted() {

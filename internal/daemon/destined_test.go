@@ -207,6 +207,22 @@ func TestDestinedRulesOutlive(t *testing.T) {
 	require.Empty(t, c.fake.Destinations().Uses)
 }
 
+// Only trees that rules for a part of the traffic match are compared with these rules.
+func TestDestinedTrees(t *testing.T) {
+	a, b := name("a"), name("b")
+	c := newClerk(t, new(enforcetest.Kernel), rule(a, "port = 443\nup = '1MB/s'")+rule(b, "up = '1MB/s'"), nil)
+	pid := c.started(a)
+	c.started(b)
+	require.Len(t, c.of(enforce.KindTree), 2)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var trees []uint64
+	for tree := range c.destinedTrees {
+		trees = append(trees, tree.Key)
+	}
+	require.Equal(t, []uint64{uint64(pid)}, trees)
+}
+
 func keys(of map[uint64]enforce.NodeSpec) map[uint64]uint32 {
 	out := map[uint64]uint32{}
 	for key, s := range of {

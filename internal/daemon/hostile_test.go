@@ -8,29 +8,20 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/rules"
 	"github.com/netnice/netnice/internal/testutil"
 )
-
-func (c *clerk) admins(pid int) uint64 {
-	c.t.Helper()
-	specs, err := c.fake.Nodes()
-	require.NoError(c.t, err)
-	for _, s := range specs {
-		if s.Kind == enforce.KindTree && s.Subject == uint64(pid) {
-			return adminUp(s)
-		}
-	}
-	return 0
-}
 
 // A process does not escape the administrator's limit by executing a program that only the user's own rule matches. The
 // limit stays at the exec, and when rules are read or reviewed again.
@@ -76,6 +67,76 @@ func TestOwnRuleLeavesNoRule(t *testing.T) {
 	end(cmd)
 	c.reload()
 	check("after its end")
+}
+
+// matchMany gives processes of a user, which do not exist, nodes of their own by a rule of an owner.
+func (c *clerk) matchMany(user uint32, owner enforce.Owner, many int) {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range uint64(many) {
+		const above = 1 << 22 // all numbers of processes
+		next := node{since: time.Now(), res: identity.Resolved{
+			Subject: identity.PIDSubject(int(above + i)), Kind: enforce.KindTree, Key: above + i, StartBoottimeNS: identity.TickNS, UID: user,
+		}}
+		next.ruled.Owners[owner] = desired.OwnerRules{Wish: limit.Limit{Up: 1e6}, Rules: []rules.Origin{{Name: "many", Key: "many"}}}
+		if owner == enforce.OwnerUser {
+			next.setUser(user)
+		}
+		_, err := c.commit(nil, &next)
+		require.NoError(c.t, err)
+	}
+}
+
+// Processes of a user that the administrator's rules match beyond the bound have one limit for each rule together, also
+// for a part of their traffic. Other users' processes have their own.
+func TestManyMatchedProcesses(t *testing.T) {
+	testutil.RequireRoot(t)
+	const mallory, bob = 1017, 1018
+	a := name("a")
+	text := fmt.Sprintf("[[rule]]\nname = 'to'\nprogram = '%s'\nport = 443\nup = '500KB/s'\n", a) + rule(a, "up = '1MB/s'")
+	c := newClerk(t, new(enforcetest.Kernel), text, nil)
+	c.matchMany(mallory, enforce.OwnerAdmin, auth.MaxRuledPerUser-1)
+	run := func(user uint32) int {
+		pid := c.Run(a, user)
+		c.fake.Exec(pid)
+		c.settled()
+		return pid
+	}
+	last := run(mallory)
+	require.EqualValues(t, 1e6, c.limit(last))
+	beyond, second := run(mallory), run(mallory)
+	require.Zero(t, c.limit(beyond))
+	require.Equal(t, c.fake.Trees(beyond), c.fake.Trees(second))
+	var rates []uint64
+	for _, id := range c.fake.Trees(beyond) {
+		spec, _ := c.fake.Spec(id)
+		rates = append(rates, adminUp(spec))
+	}
+	require.ElementsMatch(t, []uint64{1e6, 0}, rates, "the tree that marks whose connections are meant has no limit itself")
+	for _, pid := range []int{last, beyond, second} {
+		require.EqualValues(t, 500e3, c.towards(pid, enforce.BookAdmin, "10.0.0.1", 443), "%d of %d, %d, %d", pid, last, beyond, second)
+	}
+	require.EqualValues(t, 1e6, c.limit(run(bob)))
+	c.reload()
+	require.Equal(t, c.fake.Trees(beyond), c.fake.Trees(second), "the same after a look at all processes")
+	require.Len(t, c.fake.Trees(beyond), 2)
+}
+
+// A user's own rules beyond the user's bound hold for none of further processes.
+func TestManyProcessesOfOwnRules(t *testing.T) {
+	testutil.RequireRoot(t)
+	const mallory = 1017
+	a := name("a")
+	c := newClerk(t, new(enforcetest.Kernel), "", nil)
+	c.WriteOwn(mallory, rule(a, "up = '1MB/s'"))
+	c.reload()
+	c.matchMany(mallory, enforce.OwnerUser, auth.MaxNodesPerUser)
+	pid := c.Run(a, mallory)
+	c.fake.Exec(pid)
+	c.settled()
+	require.Zero(t, c.limit(pid))
+	require.Empty(t, c.fake.Trees(pid))
 }
 
 // A process may change its user: the previous user's request is not the next user's.

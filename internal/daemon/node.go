@@ -149,7 +149,7 @@ func (n *node) limits() []observe.Limit {
 			}
 			var from *api.RuleOrigin
 			if w.Rates()[dir] == 0 && end == 0 {
-				from = originShown(rule.From[dir])
+				from = observe.ShownOrigin(rule.From[dir])
 			}
 			list = append(list, observe.Limit{EndBoottimeNS: end, Limit: api.Limit{
 				Rule:            from,

@@ -2,9 +2,12 @@ package daemon
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,6 +164,36 @@ func TestQueueForRules(t *testing.T) {
 		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
 		c.eventually("it goes with the process", func() bool { return c.queuesHere() == 0 })
 	}
+}
+
+// lineWriter is called with each line of a log.
+type lineWriter func(line string)
+
+// Write implements io.Writer.
+func (w lineWriter) Write(p []byte) (int, error) {
+	w(string(p))
+	return len(p), nil
+}
+
+// The log says how long after an exec the limits of rules were in force. The time for a queue does not count.
+func TestTimeAfterExecIsWithoutTheQueue(t *testing.T) {
+	a := name("a")
+	var daemon atomic.Pointer[Daemon]
+	queues := make(chan int, 10) // at each line
+	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '1MB/s'"), func(o *Options) {
+		o.Logger = slog.New(slog.NewTextHandler(lineWriter(func(line string) {
+			if d := daemon.Load(); d != nil && strings.Contains(line, "rules applied") && strings.Contains(line, "after_exec=") {
+				d.queues.mu.Lock()
+				defer d.queues.mu.Unlock()
+				queues <- len(d.queues.held)
+			}
+		}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	daemon.Store(c.Daemon)
+	c.started(a)
+	require.Len(t, queues, 1)
+	require.Zero(t, <-queues)
+	c.eventually("it is held", func() bool { return c.queuesHere() == 1 })
 }
 
 // Checks of processes take a while. A request for a queue meanwhile gets its answer, and the older result of a check

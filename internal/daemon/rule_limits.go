@@ -18,19 +18,12 @@ import (
 	"github.com/netnice/netnice/internal/source/rulefiles"
 )
 
-// followsRules reports whether this daemon applies rules.
-func (d *Daemon) followsRules() bool { return d.opts.RulesDir != "" && !d.opts.OnDemand }
-
 // ruleSource returns the source of limits by files of rules.
 func (d *Daemon) ruleSource() *rulefiles.Source {
-	o := rulefiles.Options{
-		Log: d.log, Kernel: d.kernel, Resolver: d.resolver, Host: ruleHost{d},
+	return rulefiles.New(rulefiles.Options{
+		Log: d.log, Kernel: d.kernel, Resolver: d.resolver, Host: ruleHost{d}, Dir: d.opts.RulesDir, OnDemand: d.opts.OnDemand,
 		Homes: d.opts.Homes, Hangup: d.opts.Hangup, Tick: d.opts.Tick, Now: d.now,
-	}
-	if d.followsRules() {
-		o.Dir = d.opts.RulesDir
-	}
-	return rulefiles.New(o)
+	})
 }
 
 // Rules implements apiserver.Backend.
@@ -101,12 +94,17 @@ func (h ruleHost) Review(looked map[uint32]bool, next func(uid uint32, before de
 // Apply implements rulefiles.Host.
 func (h ruleHost) Apply(p rulefiles.Process) (node uint32, ok bool) {
 	node, ok = h.applyRules(p)
-	if p.Executed {
-		if ok {
-			h.settleDestinations(p.IsDestined)
-		}
-		h.readyMatched(int(p.Key))
+	if p.Exec == nil {
+		return node, ok
 	}
+	if ok || p.IsDestined { // rules may hold for the process together with others
+		h.settleDestinations(p.IsDestined)
+	}
+	if ok {
+		// From here on the limits are in force. The queue for datagrams may take longer.
+		h.log.Debug("rules applied", "pid", p.Key, "program", p.Program, "after_exec", time.Duration(identity.SinceNS(p.Exec.TimeNS)))
+	}
+	h.readyMatched(int(p.Key))
 	return node, ok
 }
 
@@ -263,14 +261,6 @@ func (d *Daemon) outerGone(gone *node) (moved []*node) {
 		}
 	}
 	return moved
-}
-
-// originShown returns the rule that a limit comes from for clients, nil if it comes from none.
-func originShown(o rules.Origin) *api.RuleOrigin {
-	if o.Key == "" {
-		return nil
-	}
-	return &api.RuleOrigin{Name: o.Name, File: o.File, Line: o.Line}
 }
 
 // ruleWarnings say which rules stay when their owner lifts a limit by a command.

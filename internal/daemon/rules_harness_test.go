@@ -51,21 +51,32 @@ func (c *clerk) settled() {
 	c.fake.Exec(1 << 30)
 }
 
+// spec returns a process's own node in force; the zero value: it has none.
+func (c *clerk) spec(pid int) enforce.NodeSpec {
+	c.t.Helper()
+	return c.of(enforce.KindTree)[uint64(pid)]
+}
+
 // limit returns the lowest rate in force for a process on its own node; 0 = none.
 func (c *clerk) limit(pid int) uint64 {
 	c.t.Helper()
-	specs, err := c.fake.Nodes()
-	require.NoError(c.t, err)
-	for _, s := range specs {
-		if s.Kind == enforce.KindTree && s.Subject == uint64(pid) {
-			rate := adminUp(s)
-			if own := s.Ceilings[enforce.OwnerUser][enforce.Up].BytesPerSec; own != 0 && (rate == 0 || own < rate) {
-				rate = own
-			}
-			return rate
-		}
+	rate := c.admins(pid)
+	if own := c.own(pid); own != 0 && (rate == 0 || own < rate) {
+		rate = own
 	}
-	return 0
+	return rate
+}
+
+// admins returns the administrator's part of limit.
+func (c *clerk) admins(pid int) uint64 {
+	c.t.Helper()
+	return adminUp(c.spec(pid))
+}
+
+// own returns the user's part of limit.
+func (c *clerk) own(pid int) uint64 {
+	c.t.Helper()
+	return c.spec(pid).Ceilings[enforce.OwnerUser][enforce.Up].BytesPerSec
 }
 
 func (c *clerk) reload() api.RuleList {

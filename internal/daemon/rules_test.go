@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/rules"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestRulesAtExecAndReload(t *testing.T) {
@@ -269,4 +271,47 @@ func TestRulesNeedADaemonThatStays(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, list.Followed)
 	require.False(t, fake.Follows())
+}
+
+// The requests of a user's own rules survive a restart. They stay in force while the next daemon has not seen the home,
+// although it has reviewed the administrator's rules by then, and after it has.
+func TestUsersRulesOutliveTheDaemon(t *testing.T) {
+	testutil.RequireRoot(t)
+	const user = 1_999_000_500
+	a, b := name("a"), name("b")
+	var opts Options
+	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '1MB/s'"), func(o *Options) { opts = *o })
+	ofAdmin, pid := c.started(a), c.Run(b, user)
+	c.WriteOwn(user, rule(b, "up = '3MB/s'"))
+	c.eventually("a user's own rule", func() bool { return c.own(pid) == 3e6 })
+	require.NoError(t, c.stop())
+	removed := c.fake.Calls("RemoveNode")
+
+	c.Write(rule(a, "up = '2MB/s'"))
+	wanted, until := make(chan struct{}), make(chan struct{})
+	want, answer := sync.OnceFunc(func() { close(wanted) }), sync.OnceFunc(func() { close(until) })
+	opts.Homes = func() (map[uint32]string, error) {
+		want()
+		<-until
+		return c.Homes()
+	}
+	c.harness = start(t, c.fake, opts)
+	t.Cleanup(answer)
+	select {
+	case <-wanted:
+	case <-time.After(soon):
+		require.Fail(t, "no home is looked at")
+	}
+	require.EqualValues(t, 2e6, c.limit(ofAdmin), "the administrator's rules are reviewed before any home is looked at")
+	require.EqualValues(t, 3e6, c.own(pid), "the home is not seen yet")
+	answer()
+	c.eventually("the rules are read", c.haveRead)
+	list, err := c.Rules(t.Context(), auth.Actor{UID: user})
+	require.NoError(t, err)
+	require.Len(t, list.Rules, 2)
+	require.EqualValues(t, 3e6, c.own(pid))
+	require.Zero(t, c.admins(pid), "no limit was adopted as the administrator's")
+	c.WriteOwn(user, rule(b, "up = '4MB/s'"))
+	c.eventually("the rule holds on", func() bool { return c.own(pid) == 4e6 })
+	require.Equal(t, removed, c.fake.Calls("RemoveNode"))
 }

@@ -105,3 +105,11 @@ func ShownProblems(by auth.Actor, owner uint32, problems []api.RuleProblem) []ap
 	}
 	return list
 }
+
+// ShownOrigin returns the rule that a limit comes from for clients, nil if it comes from none.
+func ShownOrigin(o rules.Origin) *api.RuleOrigin {
+	if o.Key == "" {
+		return nil
+	}
+	return &api.RuleOrigin{Name: o.Name, File: o.File, Line: o.Line}
+}

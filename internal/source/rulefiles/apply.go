@@ -46,6 +46,15 @@ func (s *Source) match(f rules.Facts, now time.Time) (m matched) {
 	return m
 }
 
+// facts returns the facts of a process that rules match. The container is one of them only while some rule names one:
+// engines' files may hang, and the caller holds s.mu.
+func (s *Source) facts(p *running) *desired.Facts {
+	if s.containers.Load() {
+		p.Container()
+	}
+	return p.all()
+}
+
 // executed applies the rules to a process after an exec. If no rule matches the new program, the present limits of the
 // process stay: a process cannot leave a limit by exec.
 func (s *Source) executed(ctx context.Context, e enforce.Exec) {
@@ -69,11 +78,9 @@ func (s *Source) executed(ctx context.Context, e enforce.Exec) {
 		return // it has ended
 	}
 	s.publishMatch(res, p.facts.Exe, m)
-	process := s.process(res, p.all(), m, s.opts.Now())
-	process.Executed = true
-	if _, ok := s.opts.Host.Apply(process); ok {
-		s.opts.Log.Debug("rules applied", "pid", e.PID, "program", p.facts.Exe, "after_exec", time.Duration(identity.SinceNS(e.TimeNS)))
-	}
+	process := s.process(res, s.facts(p), m, s.opts.Now())
+	process.Exec = &e
+	s.opts.Host.Apply(process)
 }
 
 // publishMatch publishes that rules match a process.
@@ -82,7 +89,7 @@ func (s *Source) publishMatch(res identity.Resolved, program string, m matched) 
 		e := api.Event{Type: api.EventRuleMatched, Subject: &res.Subject, Name: res.Name, By: observe.ByRule, PID: int(res.Key), Program: program}
 		for _, list := range m {
 			for _, r := range list.all() {
-				e.Rules = append(e.Rules, api.RuleOrigin{Name: r.Name, File: r.File, Line: r.Line})
+				e.Rules = append(e.Rules, *observe.ShownOrigin(r.Origin()))
 			}
 		}
 		return e
@@ -90,15 +97,16 @@ func (s *Source) publishMatch(res identity.Resolved, program string, m matched) 
 }
 
 // applyToAll applies the rules to every process, parents first. Then it ends limits that no rule requests any more. New
-// limits are in force before old ones go. The caller holds s.mu.
-func (s *Source) applyToAll(now time.Time) {
+// limits are in force before old ones go. It returns false, and ends none, if it cannot list the processes. The caller
+// holds s.mu.
+func (s *Source) applyToAll(now time.Time) (done bool) {
 	s.opts.Host.Learn(now, s.system.set, s.destinations(now))
 	looked := make(map[uint32]bool)
 	if s.any() {
 		processes, err := s.opts.Resolver.Processes()
 		if err != nil {
 			s.complain(err)
-			return
+			return false
 		}
 		slices.SortFunc(processes, func(a, b identity.Ancestor) int {
 			if a.StartBoottimeNS != b.StartBoottimeNS {
@@ -117,13 +125,14 @@ func (s *Source) applyToAll(now time.Time) {
 			}
 			res, err := s.opts.Resolver.Resolve(context.Background(), identity.PIDSubject(a.PID))
 			if err == nil && identity.SameStart(res.StartBoottimeNS, a.StartBoottimeNS) {
-				if node, ok := s.opts.Host.Apply(s.process(res, p.all(), m, now)); ok {
+				if node, ok := s.opts.Host.Apply(s.process(res, s.facts(p), m, now)); ok {
 					looked[node] = true
 				}
 			}
 		}
 	}
 	s.opts.Host.Review(looked, func(uid uint32, before desired.Rules) desired.Rules { return s.review(uid, before, now) })
+	return true
 }
 
 // review returns what rules now request of a node of this user, by the facts of the process when they matched.
@@ -174,8 +183,8 @@ func (s *Source) reviewShared(uid uint32, before desired.Rules, now time.Time) d
 type Process struct {
 	identity.Resolved
 	Program string // the path of its program
-	// Executed says that the process has just executed the program. Otherwise a look at all processes has found it.
-	Executed bool
+	// Exec is the exec after which the rules are applied, nil if a look at all processes has found the process.
+	Exec *enforce.Exec
 	// IsDestined says that one of the rules is for a part of the traffic.
 	IsDestined bool
 	// UsersMatch says that rules of the process's user match, who is the owner of what these request.

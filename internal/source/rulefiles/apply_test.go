@@ -28,7 +28,7 @@ func decided(t *testing.T, administrators, mallorys string) *Source {
 	t.Helper()
 	s := New(Options{Host: new(memory), Now: time.Now})
 	s.read, s.system.set = true, compiled(t, administrators)
-	s.users[mallory] = &ruleSet{uid: mallory, set: compiled(t, mallorys)}
+	s.users[mallory] = &ownerFiles{uid: mallory, set: compiled(t, mallorys)}
 	return s
 }
 
@@ -153,9 +153,10 @@ func TestProcessAfterExec(t *testing.T) {
 		pid := c.started(program)
 		p := last()
 		require.EqualValues(t, pid, p.Key)
-		require.True(t, p.Executed)
+		require.NotNil(t, p.Exec)
+		require.EqualValues(t, pid, p.Exec.PID)
 		require.Equal(t, program == b, p.IsDestined)
 		c.reload()
-		require.False(t, last().Executed, "by a look at all processes")
+		require.Nil(t, last().Exec, "by a look at all processes")
 	}
 }

@@ -117,7 +117,8 @@ func (to *Destinations) number(ruleSet uint32, r *rules.Rule) uint32 {
 	}
 }
 
-// Tree is a process tree in force, and what rules request of it.
+// Tree is a process tree in force, and what rules request of it. Limits needs those only that a rule for a part of the
+// traffic matches.
 type Tree struct {
 	identity.Resolved
 	ID    uint32

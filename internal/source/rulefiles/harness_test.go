@@ -59,6 +59,9 @@ func (m *memory) Apply(p Process) (node uint32, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last = p
+	if m.isDown {
+		return 0, false
+	}
 	join := func(list []Shared) {
 		for _, r := range list {
 			if m.shared == nil {
@@ -104,6 +107,9 @@ func (m *memory) set(id uint32, of identity.Resolved, request desired.Rules) boo
 func (m *memory) Review(looked map[uint32]bool, next func(uid uint32, before desired.Rules) desired.Rules) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.isDown {
+		return
+	}
 	for id, n := range m.nodes {
 		if !looked[id] {
 			m.set(id, n.Resolved, next(n.UID, n.rules))

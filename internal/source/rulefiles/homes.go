@@ -37,16 +37,14 @@ const (
 
 // homeLook is a look at the file of a user's own rules.
 type homeLook struct {
-	uid   uint32
-	home  string
-	known *ruleSet // a copy of the rules when the look began; nil: there were none
-	asked bool     // the look was requested
-	now   time.Time
-	late  bool // the wait for it timed out
+	uid         uint32
+	home        string
+	known       *ownerFiles // a copy of the rules when the look began; nil: there were none
+	late        bool        // the wait for it timed out
+	observation             // without the stamp until the look is done
 
-	done    chan struct{} // closed when the fields below are set; nil: it has not begun
+	done    chan struct{} // closed when the stamp and the fields below are set; nil: it has not begun
 	watched bool          // a later change will be told
-	stamp   string        // stamp of the file
 	isRead  bool
 	list    []*rules.Rule
 	err     error
@@ -73,7 +71,7 @@ type homeLast struct {
 
 // isDue reports whether a look covers a home though nobody asks for it. The argument r is what is known of the user's
 // rules, or nil.
-func (h *homeLooks) isDue(uid uint32, r *ruleSet, now time.Time) bool {
+func (h *homeLooks) isDue(uid uint32, r *ownerFiles, now time.Time) bool {
 	last, known := h.last[uid]
 	pause := homePause
 	if last.watched {
@@ -82,7 +80,7 @@ func (h *homeLooks) isDue(uid uint32, r *ruleSet, now time.Time) bool {
 	if h.watch.isTouched(uid) {
 		pause = touchedPause
 	}
-	return h.watch.file == nil || !known || h.hanging[uid] != nil || r != nil && r.isOutdated(r.seen, now) || now.Sub(last.at) >= pause
+	return h.watch.file == nil || !known || h.hanging[uid] != nil || r != nil && r.isOutdated(r.seenStamp, now) || now.Sub(last.at) >= pause
 }
 
 // homeTold is the last log line about a home, and its time.
@@ -104,9 +102,9 @@ func (l *homeLook) see(watch *homeWatch, before func(uid uint32)) {
 		if l.stamp == "" {
 			return
 		}
-		r = &ruleSet{uid: l.uid}
+		r = &ownerFiles{uid: l.uid}
 	}
-	if r.reads(l.stamp, l.asked, l.now) {
+	if r.reads(l.observation) {
 		l.list, l.err = rules.LoadUser(l.home, l.uid)
 		l.isRead = true
 	}
@@ -133,7 +131,7 @@ func (l *homeLook) await() {
 }
 
 // lookAtHomes returns the looks at users' own rules that have a result. The caller holds s.homes.mu, and no other lock.
-func (s *Source) lookAtHomes(asked asking) (seen []*homeLook, err error) {
+func (s *Source) lookAtHomes(asked asking) (answered []*homeLook, err error) {
 	looks, err := s.homesToSee(asked)
 	if err != nil {
 		return nil, err
@@ -147,7 +145,7 @@ func (s *Source) lookAtHomes(asked asking) (seen []*homeLook, err error) {
 		case former.isDone():
 			delete(h.hanging, l.uid)
 			if former.home == l.home {
-				seen = append(seen, former)
+				answered = append(answered, former)
 			}
 		}
 	}
@@ -155,12 +153,12 @@ func (s *Source) lookAtHomes(asked asking) (seen []*homeLook, err error) {
 		maps.DeleteFunc(h.hanging, func(_ uint32, l *homeLook) bool { return l.isDone() })
 	}
 	// The source itself makes the first look, and rules with destinations wait for it.
-	seen = append(seen, s.seeHomes(begin, asked.all && h.listed)...)
-	h.lookedAt(seen, s.opts.Now())
+	answered = append(answered, s.seeHomes(begin, asked.all && h.listed)...)
+	h.lookedAt(answered, s.opts.Now())
 	if asked.uid == nil {
 		h.noteUnseen(looks)
 	}
-	return seen, nil
+	return answered, nil
 }
 
 // noteUnseen notes the homes in the list that no look has come to.
@@ -182,12 +180,12 @@ func (s *Source) homesToSee(asked asking) (list []*homeLook, err error) {
 	if err != nil {
 		return nil, err
 	}
-	now := s.opts.Now()
+	now, settled := s.opts.Now(), s.settled()
 	for uid, home := range homes {
 		if asked.uid != nil && !asked.of(uid) || !asked.of(uid) && !s.homes.isDue(uid, s.users[uid], now) {
 			continue
 		}
-		l := &homeLook{uid: uid, home: home, asked: asked.of(uid), now: now}
+		l := &homeLook{uid: uid, home: home, observation: observation{asked: asked.of(uid), now: now, settled: settled}}
 		if r := s.users[uid]; r != nil {
 			known := *r
 			l.known = &known
@@ -199,7 +197,7 @@ func (s *Source) homesToSee(asked asking) (list []*homeLook, err error) {
 
 // seeHomes looks at homes, and returns those that have answered; the others hang from now on. It looks at all of them
 // if that was requested and none hangs.
-func (s *Source) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
+func (s *Source) seeHomes(list []*homeLook, all bool) (answered []*homeLook) {
 	h := &s.homes
 	room := int64(mostHanging - len(h.hanging))
 	if full := room <= 0; full != h.full {
@@ -238,12 +236,12 @@ func (s *Source) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
 		}
 		s.tellHanging(l)
 		if l.isDone() {
-			seen = append(seen, l)
+			answered = append(answered, l)
 		} else {
 			h.hanging[l.uid] = l
 		}
 	}
-	return seen
+	return answered
 }
 
 // tellHanging logs whether a home answers, if that differs from the last log line and that line is old enough.
@@ -266,33 +264,35 @@ func (s *Source) tellHanging(l *homeLook) {
 }
 
 // lookedAt notes the looks that have a result. The caller holds h.mu.
-func (h *homeLooks) lookedAt(seen []*homeLook, now time.Time) {
+func (h *homeLooks) lookedAt(answered []*homeLook, now time.Time) {
 	if h.last == nil {
 		h.last = make(map[uint32]homeLast)
 	}
-	for _, l := range seen {
+	for _, l := range answered {
 		h.last[l.uid] = homeLast{at: now, watched: l.watched}
 	}
 }
 
 // readHomes stores the results of looks at users' own rules, and reports whether the rules in force have changed. The
 // caller holds both locks.
-func (s *Source) readHomes(seen []*homeLook, asked asking) (changed bool) {
+func (s *Source) readHomes(answered []*homeLook, asked asking) (changed bool) {
 	now := s.opts.Now()
-	for _, l := range seen {
+	for _, l := range answered {
 		r := s.users[l.uid]
 		if r == nil {
 			if l.stamp == "" {
 				continue
 			}
-			r = &ruleSet{uid: l.uid}
+			r = &ownerFiles{uid: l.uid}
 			s.users[l.uid] = r
 		}
-		if !l.isRead && r.reads(l.stamp, asked.of(l.uid), now) {
-			r.stamp = readAgain // it was requested meanwhile
+		at := l.observation
+		at.asked, at.now = asked.of(l.uid), now
+		if !l.isRead && r.reads(at) {
+			r.readStamp = outdatedStamp // it was requested meanwhile
 			continue
 		}
-		if s.renew(r, l.stamp, asked.of(l.uid), now, func() ([]*rules.Rule, error) { return l.list, l.err }) {
+		if s.renew(r, at, func() ([]*rules.Rule, error) { return l.list, l.err }) {
 			changed = true
 		}
 	}
@@ -301,7 +301,7 @@ func (s *Source) readHomes(seen []*homeLook, asked asking) (changed bool) {
 	}
 	for uid := range s.homes.hanging {
 		if s.users[uid] == nil { // the user learns why no rules are known, and the former requests of these rules stay
-			s.users[uid] = &ruleSet{uid: uid}
+			s.users[uid] = &ownerFiles{uid: uid}
 		}
 	}
 	for uid, r := range s.users {

@@ -71,10 +71,10 @@ func (p *running) Container() rules.Container {
 	return p.facts.In
 }
 
-// all reads all facts.
+// all reads all facts but the container, which only Container reads: an engine's file may hang.
 func (p *running) all() *desired.Facts {
 	p.Command()
-	p.Container()
+	p.Cgroup()
 	p.Parent()
 	all := p.facts
 	all.SystemGroup = p.resolver.SystemNamed(all.Group)

@@ -22,7 +22,7 @@ func (s *Source) List(by auth.Actor) api.RuleList {
 	defer s.mu.Unlock()
 	answer := api.RuleList{Version: api.Version, Followed: s.Follows(), Rules: []api.Rule{}, Problems: []api.RuleProblem{}}
 	counts := s.opts.Host.LimitCounts()
-	add := func(owner string, of *ruleSet) {
+	add := func(owner string, of *ownerFiles) {
 		answer.Problems = append(answer.Problems, of.problemsFor(by)...)
 		if of.set == nil {
 			return
@@ -48,7 +48,7 @@ func (s *Source) List(by auth.Actor) api.RuleList {
 // wants to know that they are in force.
 func (s *Source) Reload(ctx context.Context, by auth.Actor) (api.RuleList, error) {
 	if !s.Follows() {
-		return api.RuleList{}, noRules()
+		return api.RuleList{}, s.noRules()
 	}
 	asked := asking{all: by.Root()}
 	if asked.all {
@@ -62,15 +62,16 @@ func (s *Source) Reload(ctx context.Context, by auth.Actor) (api.RuleList, error
 	return s.List(by), nil
 }
 
-func noRules() error {
-	return &api.Error{
-		Code:    api.CodeConflict,
-		Message: "this daemon was started on demand, which follows no rules", Hint: "sudo netnice up",
+func (s *Source) noRules() error {
+	why, hint := "this daemon was started without a folder of rules, and follows none", "sudo netnice up --config-dir="+rules.DefaultDir
+	if s.opts.OnDemand {
+		why, hint = "this daemon was started on demand, which follows no rules", "sudo netnice up"
 	}
+	return &api.Error{Code: api.CodeConflict, Message: why, Hint: hint}
 }
 
 // problemsFor returns the errors in files of rules as a caller may see them.
-func (r *ruleSet) problemsFor(by auth.Actor) []api.RuleProblem {
+func (r *ownerFiles) problemsFor(by auth.Actor) []api.RuleProblem {
 	if r.hanging != "" {
 		return append(slices.Clone(r.problems), hangs(r.hanging))
 	}
@@ -80,7 +81,7 @@ func (r *ruleSet) problemsFor(by auth.Actor) []api.RuleProblem {
 // render shows a rule; counts has the number of limits by each rule.
 func (s *Source) render(owner string, r *rules.Rule, counts map[string]int) api.Rule {
 	return api.Rule{
-		RuleOrigin: api.RuleOrigin{Name: r.Name, File: r.File, Line: r.Line},
+		RuleOrigin: *observe.ShownOrigin(r.Origin()),
 		Owner:      owner, Conditions: r.Conditions(), Connections: r.Connections(),
 		UpBytesPerSec: r.Limits.UpBytesPerSec, DownBytesPerSec: r.Limits.DownBytesPerSec, TotalBytesPerSec: r.Limits.TotalBytesPerSec,
 		MinBytesPerSec: r.Limits.MinBytesPerSec, MinDownBytesPerSec: r.Limits.MinDownBytesPerSec, Weight: r.Limits.Weight, Share: string(r.Share), Also: r.Also, Active: r.Active(s.opts.Now()), Nodes: counts[r.Key()],
@@ -99,7 +100,7 @@ func containerText(c rules.Container) string {
 // Test says which rules match a process as it is now.
 func (s *Source) Test(ctx context.Context, by auth.Actor, pid int) (api.RuleTest, error) {
 	if !s.Follows() {
-		return api.RuleTest{}, noRules()
+		return api.RuleTest{}, s.noRules()
 	}
 	res, err := s.opts.Resolver.Resolve(ctx, identity.PIDSubject(pid))
 	if err != nil {
@@ -118,6 +119,7 @@ func (s *Source) Test(ctx context.Context, by auth.Actor, pid int) (api.RuleTest
 	if !ok {
 		return api.RuleTest{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("process %d has ended", pid), Hint: "ps -e"}
 	}
+	p.Container()
 	f := p.all()
 	answer := api.RuleTest{
 		Version: api.Version, PID: pid, Program: f.Exe, Name: f.Comm, User: identity.UserName(f.User),

@@ -62,8 +62,10 @@ type Options struct {
 	Kernel   Execs
 	Resolver *identity.Resolver
 	Host     Host
-	// Dir has the administrator's rules; "" = the source follows no rules.
-	Dir string
+	// Dir has the administrator's rules; "" = the source follows no rules. OnDemand says that the daemon was started on
+	// demand: then the source follows none either.
+	Dir      string
+	OnDemand bool
 	// Homes returns the home folders by user.
 	Homes func() (map[uint32]string, error)
 	// Hangup has a signal for each requested reading of the rules.
@@ -82,12 +84,14 @@ type Source struct {
 
 	mu     sync.Mutex // guards the fields below
 	read   bool       // all rules were read at least once
-	system ruleSet
-	users  map[uint32]*ruleSet // users that have a file, or had one
-	lost   uint64              // lost events, as counted at the last look at all processes
-	phase  string              // names the rules that hold at this time of day
-	failed string              // logged already
-	unseen map[uint32]bool     // users whose homes no look has come to yet
+	system ownerFiles
+	users  map[uint32]*ownerFiles // users that have a file, or had one
+	lost   uint64                 // lost events, as counted at the last look at all processes
+	phase  string                 // names the rules that hold at this time of day
+	failed string                 // logged already
+	unseen map[uint32]bool        // users whose homes no look has come to yet
+	// unapplied says that the processes could not be listed when the rules in force changed: the next look tries again.
+	unapplied bool
 
 	// containers says that a rule names the container of a process. It is read without the lock.
 	containers atomic.Bool
@@ -95,13 +99,13 @@ type Source struct {
 
 // New returns a source that has read no rules.
 func New(o Options) *Source {
-	s := &Source{opts: o, users: make(map[uint32]*ruleSet)}
+	s := &Source{opts: o, users: make(map[uint32]*ownerFiles)}
 	s.homes.hanging, s.homes.told = make(map[uint32]*homeLook), make(map[uint32]homeTold)
 	return s
 }
 
 // Follows reports whether the source applies rules.
-func (s *Source) Follows() bool { return s.opts.Dir != "" }
+func (s *Source) Follows() bool { return s.opts.Dir != "" && !s.opts.OnDemand }
 
 // HasRead reports whether all rules were read at least once.
 func (s *Source) HasRead() bool {
@@ -167,7 +171,7 @@ func (s *Source) sets(uid uint32) [enforce.Owners]*rules.Set {
 // phaseAt returns a text that names the rules that hold at this time.
 func (s *Source) phaseAt(now time.Time) string {
 	var b strings.Builder
-	phase := func(of *ruleSet) {
+	phase := func(of *ownerFiles) {
 		if of.set != nil {
 			fmt.Fprintln(&b, of.set.Phase(now))
 		}
@@ -210,7 +214,7 @@ func (s *Source) Keep(ctx context.Context, tick <-chan time.Time) {
 		var settled <-chan time.Time // nil = no file is being written
 		switch {
 		case s.isFileNew():
-			settled = time.After(min(settlePause, s.opts.Tick))
+			settled = time.After(s.settlePause())
 		case homes.waits():
 			settled = time.After(touchedPause)
 		}
@@ -231,8 +235,14 @@ func (s *Source) Keep(ctx context.Context, tick <-chan time.Time) {
 	}
 }
 
-// settlePause is how long a file has to stay as it is before it is read: its writer may not be done.
-const settlePause = 50 * time.Millisecond
+// mostSettlePause is how long a file has to stay as it is before it is read: its writer may not be done. That does not
+// take longer than from one tick to the next.
+const mostSettlePause = 50 * time.Millisecond
+
+func (s *Source) settlePause() time.Duration { return min(mostSettlePause, s.opts.Tick) }
+
+// settled returns the time for observation.settled of a look that begins.
+func (s *Source) settled() time.Time { return time.Now().Add(-s.settlePause()) }
 
 // isFileNew reports whether the last look found a file in another state than the look before it.
 func (s *Source) isFileNew() bool {
@@ -257,13 +267,13 @@ func (s *Source) isSystemNew() bool {
 func (s *Source) reread(uid *uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	again := func(r *ruleSet) { r.stamp = readAgain }
+	outdate := func(r *ownerFiles) { r.readStamp = outdatedStamp }
 	if uid == nil {
-		again(&s.system)
+		outdate(&s.system)
 	}
 	for id, r := range s.users {
 		if uid == nil || *uid == id {
-			again(r)
+			outdate(r)
 		}
 	}
 }
@@ -300,7 +310,7 @@ func (s *Source) followFiles(read func() (changed bool)) {
 		return
 	}
 	now := s.opts.Now()
-	changed := read()
+	changed := read() || s.unapplied
 	if changed && s.any() {
 		// FollowExecs comes before the look at running processes, so that no exec in between is missed.
 		if err := s.opts.Kernel.FollowExecs(true); err != nil {
@@ -322,7 +332,7 @@ func (s *Source) followFiles(read func() (changed bool)) {
 	if !changed {
 		return
 	}
-	s.applyToAll(now)
+	s.unapplied = !s.applyToAll(now)
 	if !s.any() {
 		if err := s.opts.Kernel.FollowExecs(false); err != nil {
 			s.complain(err)

@@ -2,6 +2,9 @@ package rulefiles
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/desired"
+	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/rules"
 	"github.com/netnice/netnice/internal/statefile"
 	"github.com/netnice/netnice/internal/testutil"
@@ -75,7 +79,7 @@ func TestReloadReadsOneUsersFile(t *testing.T) {
 		_, err := c.Reload(t.Context(), auth.Actor{UID: mallory})
 		require.NoError(t, err)
 		// After that the source reads the file by itself.
-		if has := c.limit(pid); time.Since(written) < settlePause {
+		if has := c.limit(pid); time.Since(written) < c.settlePause() {
 			require.EqualValues(t, 1e6, has)
 		}
 	}
@@ -85,6 +89,40 @@ func TestReloadReadsOneUsersFile(t *testing.T) {
 	require.Len(t, list.Rules, 2)
 	c.reload()
 	require.Zero(t, c.limit(pid))
+}
+
+// A look that follows another one at once, as the kernel tells of a change between two ticks, does not take a file that is
+// being written for complete.
+func TestFilesSettle(t *testing.T) {
+	testutil.RequireRoot(t)
+	const user = 1_999_000_700
+	a := name("a")
+	c := newHarness(t, rule(a, "up = '1MB/s'"), func(o *Options) { o.Tick = time.Hour })
+	c.stop()
+	s := New(c.opts) // only the test makes it look
+	c.WriteOwn(user, rule(a, "up = '1MB/s'"))
+	s.look(asking{all: true})
+	rates := func() (list []uint64) {
+		for _, r := range s.List(root).Rules {
+			list = append(list, *r.UpBytesPerSec)
+		}
+		return list
+	}
+	require.Equal(t, []uint64{1e6, 1e6}, rates())
+	for _, text := range []string{rule(a, "up = '2MB/s'"), rule(a, "up = '3MB/s'")} {
+		before, written := rates(), time.Now()
+		c.Write(text)
+		c.WriteOwn(user, text)
+		for _, asked := range []asking{{}, {told: true}, {}} {
+			s.look(asked)
+			if has := rates(); time.Since(written) < s.settlePause() { // the machine may be busy
+				require.Equal(t, before, has, "it may not be complete")
+			}
+		}
+	}
+	time.Sleep(s.settlePause())
+	s.look(asking{})
+	require.Equal(t, []uint64{3e6, 3e6}, rates(), "it has stayed as it is")
 }
 
 func TestRuleDebt(t *testing.T) {
@@ -106,30 +144,60 @@ func TestEventsOfRules(t *testing.T) {
 	c.reload()
 	c.memory.mu.Lock()
 	defer c.memory.mu.Unlock()
-	var types []api.EventType
-	for _, e := range c.events {
-		types = append(types, e.Type)
-	}
-	require.Equal(t, []api.EventType{api.EventRulesRead, api.EventRuleMatched, api.EventRulesRefused}, types)
-	require.Equal(t, api.OwnerAdmin, c.events[0].Owner)
-	require.EqualValues(t, 1, c.events[0].Count)
-	require.Equal(t, pid, c.events[1].PID)
-	require.Equal(t, a, c.events[1].Rules[0].Name)
-	require.NotEmpty(t, c.events[2].Problems)
+	// Keep may have read the wrong file before Reload did, and then both tell of it.
+	told := slices.CompactFunc(c.events, func(a, b api.Event) bool { return a.Type == b.Type })
+	require.Len(t, told, 3)
+	require.Equal(t, api.EventRulesRead, told[0].Type)
+	require.Equal(t, api.OwnerAdmin, told[0].Owner)
+	require.EqualValues(t, 1, told[0].Count)
+	require.Equal(t, api.EventRuleMatched, told[1].Type)
+	require.Equal(t, pid, told[1].PID)
+	require.Equal(t, a, told[1].Rules[0].Name)
+	require.Equal(t, api.EventRulesRefused, told[2].Type)
+	require.NotEmpty(t, told[2].Problems)
 }
 
-// A source whose host has lifted everything for good applies nothing any more.
+// A source whose host has lifted everything for good reads no rules any more. Of rules that were read before, nothing
+// holds after an exec.
 func TestNothingIsAppliedAfterDown(t *testing.T) {
-	a := name("a")
-	c := newHarness(t, "", nil)
-	pid := c.Run(a, 0)
+	a, b := name("a"), name("b")
+	c := newHarness(t, rule(a, "up = '1MB/s'"), nil)
+	require.NotZero(t, c.limit(c.started(a)))
+	pid, other := c.Run(a, 0), c.Run(b, 0)
 	c.memory.mu.Lock()
-	c.isDown = true
+	c.isDown, c.nodes = true, nil
 	c.memory.mu.Unlock()
-	c.Write(rule(a, "up = '1MB/s'"))
-	require.Empty(t, c.reload().Rules)
+	c.executed(pid)
 	require.Zero(t, c.limit(pid))
-	require.False(t, c.fake.Follows())
+	c.Write(rule(a, "up = '1MB/s'") + rule(b, "up = '1MB/s'"))
+	require.Len(t, c.reload().Rules, 1)
+	require.Zero(t, c.limit(pid))
+	require.Zero(t, c.limit(other))
+}
+
+// Where the processes cannot be listed when rules are read, as without a free file descriptor, the next look tries again.
+func TestProcessesThatCannotBeListed(t *testing.T) {
+	var log testutil.Log
+	a := name("a")
+	proc := filepath.Join(t.TempDir(), "proc")
+	require.NoError(t, os.Mkdir(proc, 0o755))
+	resolver, err := identity.New(identity.Options{Proc: proc, CgroupRoot: t.TempDir()})
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(proc))
+	c := newHarness(t, rule(a, "up = '1MB/s'"), func(o *Options) { o.Resolver, o.Log = resolver, log.Logger(t) })
+	pid := c.Run(a, 0)
+	c.eventually("that is told", func() bool { return log.Count("list processes") > 0 })
+	require.Zero(t, c.limit(pid))
+	require.NoError(t, os.Symlink("/proc", proc))
+	c.eventually("the rules are applied", func() bool { return c.limit(pid) == 1e6 })
+
+	// Nor do rules end limits until they are compared with the processes.
+	require.NoError(t, os.Remove(proc))
+	c.Write(rule(name("b"), "up = '1MB/s'"))
+	c.eventually("other rules are read", func() bool { return c.List(root).Rules[0].Name == name("b") })
+	require.EqualValues(t, 1e6, c.limit(pid))
+	require.NoError(t, os.Symlink("/proc", proc))
+	c.eventually("the limit ends", func() bool { return c.limit(pid) == 0 })
 }
 
 // Execs are followed while there is a rule.
@@ -149,7 +217,11 @@ func TestNoRulesAreFollowed(t *testing.T) {
 	s := New(Options{Host: new(memory), Now: time.Now})
 	require.False(t, s.List(root).Followed)
 	_, err := s.Reload(t.Context(), root)
-	require.ErrorContains(t, err, "follows no rules")
+	require.ErrorContains(t, err, "without a folder of rules")
 	_, err = s.Test(t.Context(), root, 1)
-	require.ErrorContains(t, err, "follows no rules")
+	require.ErrorContains(t, err, "without a folder of rules")
+	s = New(Options{Host: new(memory), Now: time.Now, Dir: t.TempDir(), OnDemand: true})
+	require.False(t, s.List(root).Followed)
+	_, err = s.Reload(t.Context(), root)
+	require.ErrorContains(t, err, "started on demand")
 }

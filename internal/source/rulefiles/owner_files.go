@@ -13,27 +13,28 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// ruleSet has the rules of one owner, and what is known of the owner's files. While a file is wrong, the last correct
+// ownerFiles has the rules of one owner, and what is known of the owner's files. While a file is wrong, the last correct
 // rules stay in force.
-type ruleSet struct {
-	set      *rules.Set // nil: no rules were correct yet
-	stamp    string     // stamp of the files when they were read
-	seen     string     // stamp of the files at the last look
-	problems []api.RuleProblem
-	refused  string          // stamp of the files whose problems were published
-	uid      uint32          // 0 = the administrator
-	hanging  string          // the owner's home, while it does not answer
-	missing  error           // why a user in these rules was not known when they were read
-	lookUps  account.LookUps // look-ups of these users
-	again    time.Time       // when to read the files again for that; zero = not
-	debt     ruleDebt
+type ownerFiles struct {
+	set          *rules.Set // nil: no rules were correct yet
+	readStamp    string     // stamp of the files when they were read
+	seenStamp    string     // stamp of the files at the last look
+	seenSince    time.Time  // when a look first saw that stamp
+	problems     []api.RuleProblem
+	refusedStamp string          // stamp of the files whose problems were published
+	uid          uint32          // 0 = the administrator
+	hanging      string          // the owner's home, while it does not answer
+	missing      error           // why a user in these rules was not known when they were read
+	lookUps      account.LookUps // look-ups of these users
+	retryAt      time.Time       // when to read the files again for that; zero = not
+	debt         ruleDebt
 }
 
-// readAgain is a stamp that files never have.
-const readAgain = "(again)"
+// outdatedStamp is a stamp that files never have: the next look reads them.
+const outdatedStamp = "(outdated)"
 
 // whose returns the name of the owner for events and the log.
-func (r *ruleSet) whose() string {
+func (r *ownerFiles) whose() string {
 	if r.uid == 0 {
 		return api.OwnerAdmin
 	}
@@ -41,19 +42,27 @@ func (r *ruleSet) whose() string {
 }
 
 // isOutdated reports whether files with this stamp have changed since they were read, or are to be read again.
-func (r *ruleSet) isOutdated(stamp string, now time.Time) bool {
-	again := !r.again.IsZero() && !now.Before(r.again)
-	return again || stamp != r.stamp || r.set == nil && len(r.problems) == 0
+func (r *ownerFiles) isOutdated(stamp string, now time.Time) bool {
+	retries := !r.retryAt.IsZero() && !now.Before(r.retryAt)
+	return retries || stamp != r.readStamp || r.set == nil && len(r.problems) == 0
 }
 
-// reads reports whether a look at files with this stamp reads them. The program that writes a file may not be done.
-// Therefore the stamp has to be the same as at the last look, unless a look was requested.
-func (r *ruleSet) reads(stamp string, asked bool, now time.Time) bool {
-	return r.isOutdated(stamp, now) && (asked || r.seen == stamp)
+// observation is what a look sees of an owner's files.
+type observation struct {
+	stamp   string
+	asked   bool      // the look was requested
+	now     time.Time // by the clock of the rules
+	settled time.Time // files that an earlier look saw as they are, by this time of the machine's clock, are complete
+}
+
+// reads reports whether a look reads the files. The program that writes a file may not be done. Therefore an earlier
+// look must have seen the same stamp, and long enough ago, unless a look was requested.
+func (r *ownerFiles) reads(at observation) bool {
+	return r.isOutdated(at.stamp, at.now) && (at.asked || r.seenStamp == at.stamp && !r.seenSince.After(at.settled))
 }
 
 // isNew reports whether the files are in another state than when they were read.
-func (r *ruleSet) isNew() bool { return r.seen != r.stamp && r.stamp != readAgain }
+func (r *ownerFiles) isNew() bool { return r.seenStamp != r.readStamp && r.readStamp != outdatedStamp }
 
 // problemsOf turns an error into the problems that the API shows.
 func problemsOf(err error) []api.RuleProblem {
@@ -72,30 +81,33 @@ func problemsOf(err error) []api.RuleProblem {
 }
 
 // publish publishes an event about the owner's rules.
-func (s *Source) publish(of *ruleSet, e api.Event) {
+func (s *Source) publish(of *ownerFiles, e api.Event) {
 	e.Owner = of.whose()
 	s.opts.Host.Publish([2]uint32{of.uid}, func() api.Event { return e })
 }
 
 // renew reads the files again if they have changed, and reports whether the rules in force have changed.
-func (s *Source) renew(r *ruleSet, stamp string, asked bool, now time.Time, load func() ([]*rules.Rule, error)) bool {
-	reads := r.reads(stamp, asked, now)
-	if r.seen = stamp; !reads {
+func (s *Source) renew(r *ownerFiles, at observation, load func() ([]*rules.Rule, error)) bool {
+	reads := r.reads(at)
+	if r.seenStamp != at.stamp {
+		r.seenStamp, r.seenSince = at.stamp, time.Now()
+	}
+	if !reads {
 		return false
 	}
-	r.stamp, r.again = stamp, time.Time{}
+	r.readStamp, r.retryAt = at.stamp, time.Time{}
 	list, err := load()
 	if errors.Is(r.missing, account.ErrPending) {
-		r.stamp = readAgain // the next look has the answer
+		r.readStamp = outdatedStamp // the next look has the answer
 		return false
 	}
 	if r.missing != nil {
-		r.again = now.Add(account.MissingPause)
+		r.retryAt = at.now.Add(account.MissingPause)
 	}
-	before, refused := r.problems, r.refused
-	if r.problems, r.refused = problemsOf(err), ""; err != nil {
-		r.refused = stamp
-		if !asked && stamp == refused && slices.Equal(before, r.problems) {
+	before, published := r.problems, r.refusedStamp
+	if r.problems, r.refusedStamp = problemsOf(err), ""; err != nil {
+		r.refusedStamp = at.stamp
+		if !at.asked && at.stamp == published && slices.Equal(before, r.problems) {
 			return false // these problems were published already
 		}
 		what := "rules are not in force; those from before stay"
@@ -113,7 +125,7 @@ func (s *Source) renew(r *ruleSet, stamp string, asked bool, now time.Time, load
 }
 
 // loadSystem reads the administrator's rules. The caller holds s.mu, so the call waits for no user look-up.
-func (s *Source) loadSystem(r *ruleSet) ([]*rules.Rule, error) {
+func (s *Source) loadSystem(r *ownerFiles) ([]*rules.Rule, error) {
 	r.missing = nil
 	answered := 0
 	list, err := rules.LoadSystem(s.opts.Dir, uint32(os.Geteuid()), func(name string) (uint32, error) {
@@ -149,10 +161,10 @@ func (s *Source) lookUpUsers(ctx context.Context) {
 // The caller holds s.mu.
 func (s *Source) readSystem(asked asking) (changed bool) {
 	r := &s.system
-	if watch := &s.homes.watch; !s.read || watch.take(administrators) || r.seen != r.stamp {
+	if watch := &s.homes.watch; !s.read || watch.take(administrators) || r.seenStamp != r.readStamp {
 		watch.addSystem(s.opts.Dir) // its folders may be new
 	}
-	return s.renew(r, rules.SystemStamp(s.opts.Dir), asked.all, s.opts.Now(), func() ([]*rules.Rule, error) {
-		return s.loadSystem(r)
-	})
+	at := observation{asked: asked.all, now: s.opts.Now(), settled: s.settled()}
+	at.stamp = rules.SystemStamp(s.opts.Dir)
+	return s.renew(r, at, func() ([]*rules.Rule, error) { return s.loadSystem(r) })
 }
