@@ -30,7 +30,7 @@ static __always_inline __u64 nn_lowered_due(const struct nn_socket *s,
 {
 	__u64 former = s->limit_bytes_per_sec, times, wait, early;
 
-	if (x->limit >= former || !x->limit || former >> 48 ||
+	if (x->limit >= former || !x->limit || former >> 48 || !x->lowered_ns ||
 	    due <= x->lowered_ns)
 		return due;
 	wait = due - x->lowered_ns;
@@ -67,21 +67,20 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	__u64 due, own;
 
 	if (s->flags & NN_SOCK_STARTED) {
-		due = s->depart_ns;
 		/* TCP's timer is set then, but for an adopted connection's
 		 * first. And after two minutes TCP sends the chunk as a window
 		 * probe, whatever the timer. */
-		if ((ctx->data_segs_out >= NN_UNPACED_SEGMENTS &&
-		     !(s->flags & NN_SOCK_ADOPTED) &&
-		     due < x->now_ns + NN_TIMER_MAX_NS / 2) ||
-		    !nn_far(x, due)) {
-			if (lowered_ns + NN_TIMER_MAX_NS < x->now_ns)
-				return false;
-			nn_path_walk(s, x, NN_ASK);
-			due = nn_lowered_due(s, x, due);
-		} else {
-			nn_path_walk(s, x, NN_ASK);
-		}
+		bool timed = (ctx->data_segs_out >= NN_UNPACED_SEGMENTS &&
+			      !(s->flags & NN_SOCK_ADOPTED) &&
+			      s->depart_ns < x->now_ns + NN_TIMER_MAX_NS / 2) ||
+			     !nn_far(x, s->depart_ns);
+
+		if (timed && lowered_ns + NN_TIMER_MAX_NS < x->now_ns)
+			return false;
+		nn_path_walk(s, x, NN_ASK);
+		due = nn_lowered_due(s, x, s->depart_ns);
+		if (timed && due == s->depart_ns)
+			return false;
 	} else {
 		nn_path_walk(s, x, NN_ASK);
 		due = x->before_ns;
