@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +29,29 @@ func TestChangeInMidTransfer(t *testing.T) {
 			}
 			f.free("lifted", f.must("unset", "--pid", x.pid()), freely, x.port)
 		})
+	}
+}
+
+// Hundreds of connections, each of which waits for its turn, follow a lowered limit at once: neither does the former rate
+// go on, nor do they stand still until all is paid that has left.
+func TestLoweredForManyConnections(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	x := f.send(testbed.SenderConfig{Connections: 300})
+	f.must("set", "--pid", x.pid(), "--up", "1MB/s")
+	time.Sleep(4 * time.Second) // each has its turn
+	f.must("set", "--pid", x.pid(), "--up", "500kB/s")
+	last := f.wire()
+	var each []float64
+	for range 4 {
+		time.Sleep(time.Second)
+		now := f.wire()
+		rate, _ := now.since(last)
+		each, last = append(each, rate/500e3), now
+	}
+	t.Logf("each second, of the limit: %.2f", each)
+	if slices.Max(each) > 1.5 || slices.Min(each) < 0.5 {
+		t.Errorf("each second, of the limit: %.2f", each)
 	}
 }
 
