@@ -37,8 +37,9 @@ func TestChangeInMidTransfer(t *testing.T) {
 func TestLoweredForManyConnections(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
-	x := f.send(testbed.SenderConfig{Connections: 300})
+	x := f.sender(testbed.SenderConfig{Connections: 300})
 	f.must("set", "--pid", x.pid(), "--up", "1MB/s")
+	x.begin()
 	time.Sleep(4 * time.Second) // each has its turn
 	f.must("set", "--pid", x.pid(), "--up", "500kB/s")
 	last := f.wire()

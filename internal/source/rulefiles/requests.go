@@ -63,7 +63,7 @@ func (s *Source) Reload(ctx context.Context, by auth.Actor) (api.RuleList, error
 }
 
 func (s *Source) noRules() error {
-	why, hint := "this daemon was started without a folder of rules, and follows none", "sudo netnice up --config-dir="+rules.DefaultDir
+	why, hint := "this daemon was started without a folder of rules, and follows none", "sudo netnice up --config-dir=/etc/netnice"
 	if s.opts.OnDemand {
 		why, hint = "this daemon was started on demand, which follows no rules", "sudo netnice up"
 	}
