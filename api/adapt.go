@@ -47,7 +47,7 @@ type Adapted struct {
 	SharePPM            uint32 `json:"share_ppm"`                        // the part of the capacity that is kept beside others, in millionths
 	TCP                 bool   `json:"tcp,omitempty"`                    // whether TCP to the host is paced, too
 	RateBytesPerSec     uint64 `json:"rate_bytes_per_sec"`               // the present limit
-	SentBytesPerSec     uint64 `json:"sent_bytes_per_sec"`               // what was sent in the recent past
+	SentBytesPerSec     uint64 `json:"sent_bytes_per_sec"`               // the bytes that were sent in the recent past, by seconds
 	CapacityBytesPerSec uint64 `json:"capacity_bytes_per_sec,omitempty"` // the measured capacity of the path; 0 = not known yet
 	LeastBytesPerSec    uint64 `json:"least_bytes_per_sec"`              // the lower bound of the rate
 	MostBytesPerSec     uint64 `json:"most_bytes_per_sec,omitempty"`     // the upper bound of the rate; 0 = none

@@ -117,7 +117,7 @@ type Node struct {
 	DSCP               *int   `json:"dscp,omitempty"`                   // the mark of its packets; nil = the programs' own mark
 	// Reserved is the reservation that MinBytesPerSec comes from; nil if it does not come from one.
 	Reserved *Reservation `json:"reserved,omitempty"`
-	Granted  *Grant       `json:"granted,omitempty"` // what administrators have granted to the user
+	Granted  *Grant       `json:"granted,omitempty"` // the part of a link that administrators have granted to the user
 	// Line is the link-layer overhead of a link's line. The limits and figures of the link include it, also for what
 	// the link sent by TCP. nil: IP bytes alone.
 	Line *Line `json:"line,omitempty"`
@@ -138,8 +138,8 @@ type Node struct {
 
 	Processes int   `json:"processes"` // the number of members now
 	Sockets   int   `json:"sockets"`   // the number of TCP sockets whose traffic counts here
-	Up        Usage `json:"up"`        // what was sent
-	Down      Usage `json:"down"`      // what was received
+	Up        Usage `json:"up"`        // the bytes that were sent
+	Down      Usage `json:"down"`      // the bytes that were received
 	// Total counts the bytes charged to the node's limit on both directions together; nil without such a limit.
 	Total *TotalUsage `json:"total,omitempty"`
 	PID   int         `json:"pid,omitempty"`  // the process; 0 = the subject is no process
@@ -254,20 +254,20 @@ type Status struct {
 	Unknown       Unknown   `json:"unknown"`  // traffic that belongs to no known process
 	// Counters are faults by name: traffic that went unlimited, state that was not written.
 	Counters map[string]uint64 `json:"counters"`
-	Problems []Problem         `json:"problems,omitempty"` // what needs an administrator's attention
+	Problems []Problem         `json:"problems,omitempty"` // each problem that needs an administrator's attention
 }
 
 // Problem is something that needs an administrator's attention, such as a state that cannot be written.
 type Problem struct {
-	Message string `json:"message"` // what is wrong
+	Message string `json:"message"` // the problem
 	Hint    string `json:"hint"`    // a command, or what to change
 }
 
 // Check is one line of `netnice doctor`.
 type Check struct {
-	Name   string `json:"name"`             // what was examined
+	Name   string `json:"name"`             // the part of the machine that was examined
 	State  string `json:"state"`            // "ok", "degraded" or "missing"
-	Found  string `json:"found"`            // what was found
+	Found  string `json:"found"`            // the state of that part
 	Means  string `json:"means,omitempty"`  // the consequence for the user
 	Remedy string `json:"remedy,omitempty"` // a command, or what to change
 }

@@ -5,7 +5,7 @@ type RuleProblem struct {
 	File    string `json:"file"`             // the path of the file
 	Line    int    `json:"line,omitempty"`   // the line of the mistake; 0 = the whole file
 	Column  int    `json:"column,omitempty"` // the column of the mistake; 0 = the whole line
-	Message string `json:"message"`          // what is wrong
+	Message string `json:"message"`          // the mistake
 	Remedy  string `json:"remedy,omitempty"` // what to write instead
 }
 

@@ -23,7 +23,7 @@
 #include "types.h"
 
 #define NN_SETTLE_NS 1000000000ULL
-/* As much leaves as a former rate promised, whatever the rates. */
+/* These bound nn_former_bytes. The least is one chunk of a high rate. */
 #define NN_FORMER_LEAST_BYTES 65536
 #define NN_FORMER_MOST_BYTES  (1U << 30)
 /* The chunks of a low rate: two segments. */

@@ -18,14 +18,14 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/netnamespace"
 	"github.com/netnice/netnice/internal/statefile/statefiletest"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// soon is long enough for a busy machine; the awaited events take milliseconds.
 const (
-	soon = 5 * time.Second
-	poll = 2 * time.Millisecond
+	soon = testutil.Soon
+	poll = testutil.Poll
 )
 
 var root = auth.Actor{UID: 0}
