@@ -486,9 +486,7 @@ static __noinline void nn_adopt_connection(struct sock_common *skc)
 	want = nn_arm(s, on, tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate);
 	s->flags |= NN_SOCK_STARTED | NN_SOCK_ADOPTED;
 	s->flags &= ~(NN_SOCK_ASKED | NN_SOCK_STATIC);
-	/* bytes sent since it has its path are paid first */
 	s->depart_ns = tp->tcp_wstamp_ns;
-	nn_later(&s->depart_ns, x.before_ns);
 	s->limit_bytes_per_sec = x.limit;
 	if (bpf_setsockopt(skc, SOL_TCP, NN_TCP_BPF_CB_FLAGS, &want,
 			   sizeof(want)) &&

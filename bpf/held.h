@@ -66,12 +66,10 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	__u32 event = NN_EVENT_HELD;
 	__u64 due, own;
 
-	if (s->flags & NN_SOCK_STARTED) {
-		/* TCP's timer is set then, but for an adopted connection's
-		 * first. And after two minutes TCP sends the chunk as a window
-		 * probe, whatever the timer. */
+	if (s->flags & NN_SOCK_STARTED && !(s->flags & NN_SOCK_ADOPTED)) {
+		/* TCP's timer is set then. After two minutes TCP sends the
+		 * chunk as a window probe, whatever the timer. */
 		bool timed = (ctx->data_segs_out >= NN_UNPACED_SEGMENTS &&
-			      !(s->flags & NN_SOCK_ADOPTED) &&
 			      s->depart_ns < x->now_ns + NN_TIMER_MAX_NS / 2) ||
 			     !nn_far(x, s->depart_ns);
 
@@ -82,6 +80,9 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 		if (timed && due == s->depart_ns)
 			return false;
 	} else {
+		/* An adopted connection's first chunk is asked for like a new
+		 * one's: hundreds of connections that ran before the limit
+		 * would else send 64 KB each at the same moment. */
 		nn_path_walk(s, x, NN_ASK);
 		due = x->before_ns;
 		if (x->newborn_ns > due)

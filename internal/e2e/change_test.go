@@ -42,17 +42,34 @@ func TestLoweredForManyConnections(t *testing.T) {
 	x.begin()
 	time.Sleep(4 * time.Second) // each has its turn
 	f.must("set", "--pid", x.pid(), "--up", "500kB/s")
+	f.holdsEachSecond(500e3)
+}
+
+// Hundreds of connections that run at the path's rate have a new limit: it holds from the first second on, although
+// each of them has a chunk of 64 KB ready.
+func TestNewLimitForManyConnections(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	x := f.send(testbed.SenderConfig{Connections: 300})
+	time.Sleep(time.Second)
+	f.must("set", "--pid", x.pid(), "--up", "1MB/s")
+	f.holdsEachSecond(1e6)
+}
+
+// holdsEachSecond fails unless each of the next four seconds has the rate, in bytes/s, by half.
+func (f *field) holdsEachSecond(rate float64) {
+	f.t.Helper()
 	last := f.wire()
 	var each []float64
 	for range 4 {
 		time.Sleep(time.Second)
 		now := f.wire()
-		rate, _ := now.since(last)
-		each, last = append(each, rate/500e3), now
+		got, _ := now.since(last)
+		each, last = append(each, got/rate), now
 	}
-	t.Logf("each second, of the limit: %.2f", each)
+	f.t.Logf("each second, of the limit: %.2f", each)
 	if slices.Max(each) > 1.5 || slices.Min(each) < 0.5 {
-		t.Errorf("each second, of the limit: %.2f", each)
+		f.t.Errorf("each second, of the limit: %.2f", each)
 	}
 }
 
