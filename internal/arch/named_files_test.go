@@ -45,7 +45,7 @@ func TestNamedFilesExist(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (rel == ".git" || rel == "bin"):
+		case d.IsDir() && (rel == ".git" || rel == ".cache" || rel == "bin"):
 			return filepath.SkipDir
 		case d.IsDir():
 			return nil
