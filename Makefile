@@ -9,6 +9,9 @@ TOOLS   := $(CURDIR)/bin/tools
 LINT    := $(TOOLS)/golangci-lint-2.15.0
 TESTSUM := $(TOOLS)/gotestsum-1.13.0
 NFPM    := $(TOOLS)/nfpm-2.43.0
+DOCS    := .cache/docs
+MERMAID := 11.17.2
+WORKER  := 1.0.4
 PREFIX  ?= /usr/local
 VERSION  = $(shell contrib/package/version.sh)
 # Without tables of symbols, which the program does not read: a third of its size.
@@ -22,7 +25,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e14-path e15-path-shared e16-tcp-path e17-tcp-paths e18-slices e19-reservations e20-hog e21-share-per-rate e22-senders e23-power e24-slots e26-throughput e27-packet-sizes e28-path-in-time e29-slow-lines e30-whole-file
 export CGO_ENABLED := 0
 
-.PHONY: $(LAB) help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay experiments lab lint generate reference drawing check-generated install uninstall package lint-package clean deps-test deps-vm deps-lint deps-generate deps-package
+.PHONY: $(LAB) help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay experiments lab lint generate reference drawing docs check-generated install uninstall package lint-package clean deps-test deps-vm deps-lint deps-generate deps-package deps-docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -165,6 +168,10 @@ reference: ## write docs/reference anew, from the code
 drawing: ## draw the packages and their imports anew, in ARCHITECTURE.md
 	$(GO) test -count=1 ./internal/arch -run 'TestDrawing$$' -write-drawing
 
+docs: $(DOCS)/venv/installed $(DOCS)/scripts/$(MERMAID) ## the documents as a site with search, into bin/docs; broken links and anchors fail (2 s, at first 20)
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/venv/bin/mkdocs build --quiet --strict
+	@echo "open bin/docs/index.html"
+
 check-generated:
 	$(MAKE) generate
 	git diff --exit-code -- internal/bpf internal/clock 'lab/*_bpfel.*' contrib/completions docs/reference
@@ -210,8 +217,8 @@ lint-package: deps-package package ## what lintian and rpmlint say of the packag
 	$(MAKE) package
 	cd bin/package && sha256sum -c once
 
-clean: ## remove bin/
-	rm -rf bin lab/out
+clean: ## remove bin/ and what make docs has installed
+	rm -rf bin lab/out .cache
 
 # Install what is missing, where apt-get can.
 define need
@@ -230,6 +237,22 @@ deps-vm:
 
 deps-package:
 	$(call need,lintian rpmlint rpm)
+
+deps-docs:
+	$(call need,$(shell python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv))
+
+$(DOCS)/venv/installed: docs/requirements.txt | deps-docs
+	python3 -m venv --clear $(DOCS)/venv
+	$(DOCS)/venv/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+# What pages run as they are read: the drawings, and the search where no server is. Without npm they are loaded from the network.
+$(DOCS)/scripts/$(MERMAID):
+	rm -rf $(@D) && mkdir -p $(@D)
+	if command -v npm >/dev/null; then cd $(@D) && npm pack --silent mermaid@$(MERMAID) iframe-worker@$(WORKER) >/dev/null && \
+		tar -xzOf mermaid-$(MERMAID).tgz package/dist/mermaid.min.js >mermaid.js && \
+		tar -xzOf iframe-worker-$(WORKER).tgz package/shim/index.js >worker.js && rm *.tgz; fi
+	touch $@
 
 deps-lint: $(LINT) deps-generate
 
