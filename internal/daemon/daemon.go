@@ -28,6 +28,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/scope"
+	"github.com/netnice/netnice/internal/source/groups"
 	"github.com/netnice/netnice/internal/source/rulefiles"
 	"github.com/netnice/netnice/internal/statefile"
 )
@@ -138,6 +139,7 @@ func (o *Options) fill() error {
 
 // Daemon is the running daemon and the API server's Backend.
 type Daemon struct {
+	sources
 	opts       Options
 	log        *slog.Logger
 	kernel     enforce.Kernel
@@ -145,11 +147,9 @@ type Daemon struct {
 	boot       string
 	pid        int // its own
 	started    time.Time
-	rules      *rulefiles.Source
 	observe    *observe.Observer
 	complaints complaints
 	cpuShares  *cpushare.Table
-	adaptation *adaptation.Table
 	queues     readyQueues
 	eachMet    chan struct{} // new peer addresses, or a changed request for them
 	atStart    takenOver
@@ -186,6 +186,13 @@ type Daemon struct {
 	check chan struct{} // a watched process has ended
 	born  chan struct{} // a process that may soon execute another program has a new limit or share
 	downc chan struct{} // closed when isDown becomes true
+}
+
+// sources are the sources of limits, beside commands for one subject. Each has a file here that implements what it needs.
+type sources struct {
+	rules      *rulefiles.Source            // rule_limits.go
+	groups     *groups.Source[*transaction] // group_limits.go
+	adaptation *adaptation.Table            // adaptation.go
 }
 
 // takenOver counts what the daemon found at its start.
@@ -291,6 +298,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		Log: d.log, Resolver: resolver, BootID: boot, Open: opts.OpenProcessors, Host: cpuShareHost{d},
 	})
 	d.rules = d.ruleSource()
+	d.groups = groups.New(groups.Options[*transaction]{Log: d.log, Kernel: kernel, Resolver: resolver, Host: groupHost{d}})
 	d.adaptation = adaptation.New(adaptation.Options{
 		Log: d.log, Kernel: kernel, Host: adaptationHost{d}, OpenPath: opts.OpenPath, FollowsRules: d.rules.Follows(),
 	})
