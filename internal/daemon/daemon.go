@@ -29,6 +29,7 @@ import (
 	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/scope"
 	"github.com/netnice/netnice/internal/source/groups"
+	"github.com/netnice/netnice/internal/source/names"
 	"github.com/netnice/netnice/internal/source/rulefiles"
 	"github.com/netnice/netnice/internal/statefile"
 )
@@ -125,9 +126,9 @@ func (o *Options) fill() error {
 		o.AtBoot = func() string { return atBoot(systemdFolder, enabledUnits) }
 	}
 	if o.LookupNames == nil {
-		o.LookupNames = lookupNames
+		o.LookupNames = names.AskMachine
 	}
-	span(&o.NamesEvery, namesEvery)
+	span(&o.NamesEvery, names.DefaultEvery)
 	span(&o.Tick, time.Second)
 	span(&o.IdleAfter, time.Second)
 	span(&o.FirstWait, 10*time.Second)
@@ -163,7 +164,6 @@ type Daemon struct {
 	nextID       uint32
 	destined     rulefiles.Destinations
 	commanded    commanded
-	names        map[string]found // host names that limits are for
 	lists        map[listKey][]netip.Prefix
 	system       machineWide
 	file         *desired.File
@@ -192,6 +192,7 @@ type Daemon struct {
 type sources struct {
 	rules      *rulefiles.Source            // rule_limits.go
 	groups     *groups.Source[*transaction] // group_limits.go
+	names      *names.Source                // name_changes.go
 	adaptation *adaptation.Table            // adaptation.go
 }
 
@@ -278,7 +279,6 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		started: time.Now(),
 		nodes:   desired.NewTable[*node](),
 		stock:   make(map[uint32]enforce.NodeSpec),
-		names:   make(map[string]found),
 		lists:   make(map[listKey][]netip.Prefix),
 		nextID:  1,
 		check:   make(chan struct{}, 1),
@@ -299,6 +299,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	})
 	d.rules = d.ruleSource()
 	d.groups = groups.New(groups.Options[*transaction]{Log: d.log, Kernel: kernel, Resolver: resolver, Host: groupHost{d}})
+	d.names = names.New(names.Options{Log: d.log, Host: nameHost{d}, LookUp: opts.LookupNames, Every: opts.NamesEvery})
 	d.adaptation = adaptation.New(adaptation.Options{
 		Log: d.log, Kernel: kernel, Host: adaptationHost{d}, OpenPath: opts.OpenPath, FollowsRules: d.rules.Follows(),
 	})
