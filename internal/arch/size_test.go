@@ -59,7 +59,7 @@ var exceptions = map[string]exception{
 	"lines of func internal/daemon.Daemon.takeOver":              {94, "until requests, plan and reconciler are packages of their own"},
 	"lines of func internal/shell.split":                         {94, "the shells' grammar of words"},
 	"lines of internal/cli":                                      {8890, "a file for each verb"},
-	"lines of internal/daemon":                                   {7479, "until requests, plan and reconciler are packages of their own"},
+	"lines of internal/daemon":                                   {7478, "until requests, plan and reconciler are packages of their own"},
 	"lines of internal/enforce/shaping":                          {5558, "three kinds of queues, until the way of their packets is divided, too"},
 }
 

@@ -93,8 +93,6 @@ func (h groupHost) Limit(by auth.Actor, req api.SetRequest, fresh identity.Resol
 	return &groupLimit{limitRequest: h.newLimitRequest(by, req), fresh: fresh}
 }
 
-func (r *groupLimit) isRequested() bool { return r.req.Wish != (api.Wish{}) }
-
 func (r *groupLimit) Resolve(context.Context) error {
 	r.d.learnLine(r.req.Wish)
 	return nil
@@ -106,14 +104,14 @@ func (r *groupLimit) Find() error {
 }
 
 func (r *groupLimit) Authorise() error {
-	if !r.isRequested() {
+	if r.req.Wish == (api.Wish{}) {
 		return nil
 	}
 	return r.d.others(r.By, &r.next, r.req.Subject)
 }
 
 func (r *groupLimit) Plan(tx *transaction) error {
-	if !r.isRequested() {
+	if r.req.Wish == (api.Wish{}) {
 		return nil
 	}
 	err := r.limitRequest.Plan(tx)

@@ -31,7 +31,9 @@ type memory struct {
 	processes map[string]identity.Resolved // by the number
 	nodes     map[uint32]Node
 	lastID    uint32
-	quota     int // the most nodes that there may be; 0 = any number
+	quota     int    // the most nodes that there may be; 0 = any number
+	counted   [2]int // the limits and new nodes that the last request needs
+	drained   int
 }
 
 // change is a transaction of memory's. It has no file.
@@ -102,7 +104,7 @@ func (h *memory) spec(n Node) enforce.NodeSpec {
 
 func (h *memory) Lock()   {}
 func (h *memory) Unlock() {}
-func (h *memory) Drain()  {}
+func (h *memory) Drain()  { h.drained++ }
 
 func (h *memory) Begin() (*change, error) { return &change{memory: h}, nil }
 
@@ -148,7 +150,8 @@ func (h *memory) MayChange(by auth.Actor, n Node) error {
 	return auth.Check(by, auth.LiftOthers, auth.Target{Subject: n.Subject, Kind: n.Kind, UID: n.User})
 }
 
-func (h *memory) Quota(_ auth.Actor, _, newNodes int) error {
+func (h *memory) Quota(_ auth.Actor, limits, newNodes int) error {
+	h.counted = [2]int{limits, newNodes}
 	if h.quota != 0 && len(h.nodes)+newNodes > h.quota {
 		return &api.Error{Code: api.CodeConflict, Message: "too many", Hint: "netnice ls"}
 	}
@@ -198,6 +201,10 @@ func (r *groupLimit) Plan(*change) error {
 	l := &r.node.Requested[r.By.Owner()]
 	merged := l.Merge(r.req.Wish)
 	r.isFirst, r.isSame = l.Empty() && !merged.Empty(), merged == *l
+	if l.Empty() && merged.Empty() {
+		r.IsAnswered, r.isSame = true, true
+		return nil
+	}
 	*l = merged
 	if r.By.Owner() == enforce.OwnerUser {
 		r.node.User = r.By.UID
@@ -263,7 +270,13 @@ func (h *harness) leave(by auth.Actor, group string, pids ...int) (api.SetRespon
 // limited gives a process a limit of its own, by a command of the administrator's.
 func (h *harness) limited(pid int) uint32 {
 	h.t.Helper()
-	n := Node{Resolved: h.processes[fmt.Sprint(pid)], Requested: limit.Owners{enforce.OwnerAdmin: {Up: 1e6}}}
+	return h.limit(pid, Node{Requested: limit.Owners{enforce.OwnerAdmin: {Up: 1e6}}})
+}
+
+// limit gives a process a limit.
+func (h *harness) limit(pid int, n Node) uint32 {
+	h.t.Helper()
+	n.Resolved = h.processes[fmt.Sprint(pid)]
 	tx, err := h.Begin()
 	require.NoError(h.t, err)
 	require.NoError(h.t, tx.set(&n))

@@ -39,7 +39,7 @@ func (s *Source[T]) Leave(by auth.Actor, req api.SetRequest) request.Steps[T] {
 	return &leaveRequest[T]{Exchange: request.Exchange{By: by, DryRun: req.DryRun}, source: s, req: req}
 }
 
-func (r *leaveRequest[T]) Check() error { return request.CheckLeave(r.req) }
+func (r *leaveRequest[T]) Check() error { return checkLeave(r.req) }
 
 func (r *leaveRequest[T]) Resolve(ctx context.Context) error {
 	for _, m := range r.req.Members {

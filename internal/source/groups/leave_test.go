@@ -29,6 +29,7 @@ func TestMembersLeave(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []api.Left{{PID: a, Group: "g"}, {PID: b, Group: "g"}}, answer.Left, "one is named twice")
 	require.Equal(t, map[int]uint32{c: 300}, h.weights("g"))
+	require.Equal(t, 1, h.drained, "only the last request has lifted something")
 	require.Zero(t, h.Find(h.processes[fmt.Sprint(a)]).ID)
 	require.NotContains(t, h.kernel.Trees(b), h.FindName(api.Subject{Kind: api.KindGroup, ID: "g"}).ID)
 	require.EqualValues(t, 1e6, h.Get(own).Requested[enforce.OwnerAdmin].Up)

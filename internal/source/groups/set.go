@@ -49,7 +49,7 @@ func (r *setRequest[T]) Check() error {
 	if err := request.CheckSpan(r.req); err != nil {
 		return err
 	}
-	return request.CheckGroup(r.req)
+	return checkSet(r.req)
 }
 
 func (r *setRequest[T]) Resolve(ctx context.Context) (err error) {
@@ -74,7 +74,7 @@ func (s *Source[T]) resolveMembers(ctx context.Context, by auth.Actor, list []ap
 			return nil, err
 		}
 		if res.Kind != enforce.KindTree {
-			return nil, request.BadGroup("process %d stands for the whole machine", m.PID)
+			return nil, Bad("process %d stands for the whole machine", m.PID)
 		}
 		members = append(members, member{res, weight})
 	}
@@ -93,7 +93,7 @@ func (r *setRequest[T]) Find() error {
 			Hint: "netnice fair --group " + r.req.Subject.ID + " --up RATE PID...",
 		}
 	case (limit.Limit{}).Merge(r.req.Wish).Empty():
-		return request.Bad(request.FairCommand(r.req), "a new group needs a rate that its members share")
+		return request.Bad(fairCommand(r.req), "a new group needs a rate that its members share")
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (r *setRequest[T]) Authorise() error {
 	err := r.checkMembers()
 	var refused *api.Error
 	if errors.As(err, &refused) && refused.Code == api.CodeDenied {
-		return auth.Denied(refused.Message, "sudo "+request.FairCommand(r.req))
+		return auth.Denied(refused.Message, "sudo "+fairCommand(r.req))
 	}
 	return err
 }
@@ -144,7 +144,7 @@ func (r *setRequest[T]) checkMembers() error {
 			r.SetOuter(outer)
 		}
 		if outer != group.Outer {
-			return request.BadGroup("process %s is inside the limit of %s, and others of the group are not", m.Subject.ID, r.source.nameOf(max(outer, group.Outer)))
+			return Bad("process %s is inside the limit of %s, and others of the group are not", m.Subject.ID, r.source.nameOf(max(outer, group.Outer)))
 		}
 	}
 	return nil
@@ -176,7 +176,7 @@ func (r *setRequest[T]) Plan(tx T) error {
 	e := r.Common()
 	e.Answer.Changed, e.IsAnswered = true, false
 	if r.IsLifted() {
-		return request.BadGroup("a group without a limit takes nobody in")
+		return Bad("a group without a limit takes nobody in")
 	}
 	return nil
 }

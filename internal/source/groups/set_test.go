@@ -11,6 +11,8 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 // A group has its members' weights. It can be changed, joined and lifted, and its members keep their own limits.
@@ -120,8 +122,45 @@ func TestQuota(t *testing.T) {
 	_, err := h.set(root, "g", up(1e6), memberOf(a, 0), memberOf(b, 0), memberOf(c, 0))
 	requireFault(t, api.CodeConflict, err)
 	require.Empty(t, h.nodes)
+	h.limited(b)
 	_, err = h.set(root, "g", up(1e6), memberOf(a, 0), memberOf(b, 0), memberOf(a, 0))
 	require.NoError(t, err)
+	require.Equal(t, [2]int{2, 2}, h.counted, "the group and a; b has a limit of the administrator's")
+	_, err = h.set(root, "g", up(2e6), memberOf(a, 300))
+	require.NoError(t, err)
+	require.Zero(t, h.counted)
+}
+
+// A member joins although the same request finds no limit to lift.
+func TestMemberJoinsWithoutAChangeOfTheLimit(t *testing.T) {
+	h := newHarness(t)
+	a, b := h.process(bob.UID), h.process(bob.UID)
+	_, err := h.set(bob, "g", up(1e6), memberOf(a, 0))
+	require.NoError(t, err)
+	_, err = h.set(root, "g", up(0), memberOf(b, 0)) // the limit is the user's
+	require.NoError(t, err)
+	require.Len(t, h.weights("g"), 2)
+}
+
+// What another user has requested of a process, before it changed its user, stays.
+func TestMemberWithAnotherUsersLimit(t *testing.T) {
+	h := newHarness(t)
+	a := h.process(bob.UID)
+	h.limit(a, Node{Requested: limit.Owners{enforce.OwnerUser: {Up: 1e6}}, User: 4243})
+	_, err := h.set(bob, "g", up(1e6), memberOf(a, 0))
+	requireFault(t, api.CodeDenied, err)
+
+	_, err = h.set(root, "g", up(1e6), memberOf(a, 0))
+	require.NoError(t, err)
+	group := h.FindName(api.Subject{Kind: api.KindGroup, ID: "g"})
+	group.Requested, group.User = limit.Owners{enforce.OwnerUser: {Up: 1e6}}, bob.UID
+	require.NoError(t, (&change{memory: h.memory}).set(&group))
+	_, err = h.leave(bob, "g", a)
+	requireFault(t, api.CodeDenied, err)
+	group.User = 4243
+	require.NoError(t, (&change{memory: h.memory}).set(&group))
+	_, err = h.leave(bob, "g", a)
+	require.Contains(t, requireFault(t, api.CodeDenied, err).Message, "group:g is another user's")
 }
 
 // If the kernel refuses a member, nobody has joined, and the group is as it was.
@@ -144,4 +183,11 @@ func TestJoinIsUndone(t *testing.T) {
 	_, err = h.set(root, "g", api.Wish{}, memberOf(b, 0))
 	require.NoError(t, err, "it is in the group already")
 	require.Len(t, h.weights("g"), 2)
+
+	c := h.process(0)
+	own := h.limited(c)
+	h.kernel.Fail("SetNode", errors.New("no"))
+	_, err = h.set(root, "g", api.Wish{}, memberOf(c, 0))
+	require.EqualError(t, err, "no", "all is undone: it leaves by its own node")
+	require.Equal(t, []uint32{own}, h.kernel.Trees(c))
 }
