@@ -42,7 +42,7 @@ type change struct {
 	*memory
 }
 
-func (c *change) Commit() { c.Transaction.Finish(func() {}) }
+func (c *change) Commit() { c.Finish(func() {}) }
 
 func (c *change) RollBack(cause error) error { return request.NotUndone(cause, c.Undo()...) }
 
@@ -284,10 +284,10 @@ func (h *harness) limit(pid int, n Node) uint32 {
 	return n.ID
 }
 
-// weights returns the weights of a group's members, by the process.
-func (h *harness) weights(group string) map[int]uint32 {
+// weights returns the weights of the members of group g, by the process.
+func (h *harness) weights() map[int]uint32 {
 	list := make(map[int]uint32)
-	for _, n := range h.Members(group) {
+	for _, n := range h.Members("g") {
 		list[int(n.Key)] = n.Requested.Weight()
 	}
 	return list

@@ -49,7 +49,7 @@ type Host[T Transaction] interface {
 	MayChange(by auth.Actor, n Node) error
 	// Quota refuses further limits of an actor, some of them on new nodes, beyond what there may be.
 	Quota(by auth.Actor, limits, newNodes int) error
-	// FreeID returns the id for a node of the kernel's that the host does not have.
+	// FreeID returns an id that no node has.
 	FreeID() uint32
 	// EndGone lifts the limits of subjects that are gone: also those of a group without members.
 	EndGone()
