@@ -116,11 +116,11 @@ func (h adaptationHost) BoundBacklog(to api.Subject, ns uint64) error {
 
 // LookUp implements adaptation.Host.
 func (h adaptationHost) LookUp(ctx context.Context, name string) ([]netip.Addr, error) {
-	known, err := h.learnNames(ctx, []string{name})
+	known, err := h.names.LookUp(ctx, []string{name})
 	if err != nil {
 		return nil, err
 	}
-	return known[name].addresses, nil
+	return known[name].Addresses, nil
 }
 
 // takeOverAdaptation follows the hosts and areas of an earlier daemon. The file of the limits says which hosts nobody

@@ -142,7 +142,7 @@ func (h *harness) everything() (list []string) {
 		}
 	}
 	text, _ := os.ReadFile(h.file.Path())
-	for name := range h.names {
+	for name := range h.names.Shown() {
 		list = append(list, "name "+name)
 	}
 	for key, prefixes := range h.lists {

@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/request"
 	"github.com/netnice/netnice/internal/shell"
+	"github.com/netnice/netnice/internal/source/groups"
 )
 
 // exchange is what requests of all kinds have in common, here.
@@ -96,7 +97,7 @@ func (d *Daemon) newLimitRequest(by auth.Actor, req api.SetRequest) limitRequest
 
 func (r *limitRequest) Check() error {
 	if len(r.req.Members) > 0 {
-		return request.BadGroup("only a group has members")
+		return groups.Bad("only a group has members")
 	}
 	if err := request.CheckLimit(r.By, r.req); err != nil {
 		return err

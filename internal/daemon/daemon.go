@@ -28,6 +28,8 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/scope"
+	"github.com/netnice/netnice/internal/source/groups"
+	"github.com/netnice/netnice/internal/source/names"
 	"github.com/netnice/netnice/internal/source/rulefiles"
 	"github.com/netnice/netnice/internal/statefile"
 )
@@ -124,9 +126,9 @@ func (o *Options) fill() error {
 		o.AtBoot = func() string { return atBoot(systemdFolder, enabledUnits) }
 	}
 	if o.LookupNames == nil {
-		o.LookupNames = lookupNames
+		o.LookupNames = names.AskMachine
 	}
-	span(&o.NamesEvery, namesEvery)
+	span(&o.NamesEvery, names.DefaultEvery)
 	span(&o.Tick, time.Second)
 	span(&o.IdleAfter, time.Second)
 	span(&o.FirstWait, 10*time.Second)
@@ -138,6 +140,7 @@ func (o *Options) fill() error {
 
 // Daemon is the running daemon and the API server's Backend.
 type Daemon struct {
+	sources
 	opts       Options
 	log        *slog.Logger
 	kernel     enforce.Kernel
@@ -145,11 +148,9 @@ type Daemon struct {
 	boot       string
 	pid        int // its own
 	started    time.Time
-	rules      *rulefiles.Source
 	observe    *observe.Observer
 	complaints complaints
 	cpuShares  *cpushare.Table
-	adaptation *adaptation.Table
 	queues     readyQueues
 	eachMet    chan struct{} // new peer addresses, or a changed request for them
 	atStart    takenOver
@@ -163,7 +164,6 @@ type Daemon struct {
 	nextID       uint32
 	destined     rulefiles.Destinations
 	commanded    commanded
-	names        map[string]found // host names that limits are for
 	lists        map[listKey][]netip.Prefix
 	system       machineWide
 	file         *desired.File
@@ -186,6 +186,14 @@ type Daemon struct {
 	check chan struct{} // a watched process has ended
 	born  chan struct{} // a process that may soon execute another program has a new limit or share
 	downc chan struct{} // closed when isDown becomes true
+}
+
+// sources are the sources of limits, beside commands for one subject. Each has a file here that implements what it needs.
+type sources struct {
+	rules      *rulefiles.Source            // rule_limits.go
+	groups     *groups.Source[*transaction] // group_limits.go
+	names      *names.Source                // name_changes.go
+	adaptation *adaptation.Table            // adaptation.go
 }
 
 // takenOver counts what the daemon found at its start.
@@ -271,7 +279,6 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		started: time.Now(),
 		nodes:   desired.NewTable[*node](),
 		stock:   make(map[uint32]enforce.NodeSpec),
-		names:   make(map[string]found),
 		lists:   make(map[listKey][]netip.Prefix),
 		nextID:  1,
 		check:   make(chan struct{}, 1),
@@ -291,6 +298,8 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		Log: d.log, Resolver: resolver, BootID: boot, Open: opts.OpenProcessors, Host: cpuShareHost{d},
 	})
 	d.rules = d.ruleSource()
+	d.groups = groups.New(groups.Options[*transaction]{Log: d.log, Kernel: kernel, Resolver: resolver, Host: groupHost{d}})
+	d.names = names.New(names.Options{Log: d.log, Host: nameHost{d}, LookUp: opts.LookupNames, Every: opts.NamesEvery})
 	d.adaptation = adaptation.New(adaptation.Options{
 		Log: d.log, Kernel: kernel, Host: adaptationHost{d}, OpenPath: opts.OpenPath, FollowsRules: d.rules.Follows(),
 	})

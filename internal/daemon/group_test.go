@@ -80,46 +80,12 @@ func TestGroup(t *testing.T) {
 	requireCode(t, api.CodeNotFound, err)
 }
 
-func TestGroupRefused(t *testing.T) {
+func TestOnlyGroupsHaveMembers(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
-	a, b := sleeper(t), sleeper(t)
-	bob := auth.Actor{UID: 4242}
-	for name, c := range map[string]struct {
-		by      auth.Actor
-		group   string
-		wish    api.Wish
-		members []api.Member
-		code    string
-		says    string
-	}{
-		"nobody":           {root, "g", up(1e6), nil, api.CodeNotFound, "no group g"},
-		"no rate":          {root, "g", api.Wish{}, []api.Member{memberOf(a, 0)}, api.CodeBadRequest, "needs a rate"},
-		"a name":           {root, "a/b", up(1e6), []api.Member{memberOf(a, 0)}, api.CodeBadRequest, "no name"},
-		"another's":        {bob, "g", up(1e6), []api.Member{memberOf(a, 0)}, api.CodeDenied, "another user"},
-		"the machine":      {root, "g", up(1e6), []api.Member{{PID: 1}}, api.CodeBadRequest, "whole machine"},
-		"a heavy member":   {root, "g", up(1e6), []api.Member{memberOf(a, 10001)}, api.CodeBadRequest, "weight"},
-		"a dead process":   {root, "g", up(1e6), []api.Member{{PID: 1 << 22}}, api.CodeNotFound, "no process"},
-		"users and weight": {bob, "g", up(1e6), []api.Member{memberOf(a, 200)}, api.CodeDenied, "weight"},
-	} {
-		_, err := h.group(c.by, c.group, c.wish, c.members...)
-		require.Contains(t, requireFault(t, c.code, err).Message, c.says, name)
-	}
 	_, err := h.Set(context.Background(), root, api.SetRequest{Subject: api.Subject{Kind: api.KindUser, ID: "4242"}, Wish: up(1), Members: []api.Member{{PID: 2}}})
 	requireCode(t, api.CodeBadRequest, err)
 	require.Zero(t, fake.Calls("SetNode"))
-
-	_, err = h.group(root, "g", up(1e6), memberOf(a, 0))
-	require.NoError(t, err)
-	_, err = h.group(root, "other", up(1e6), memberOf(a, 0))
-	fault := requireFault(t, api.CodeBadRequest, err)
-	require.Contains(t, fault.Message, "is in group:g already")
-	require.Contains(t, fault.Hint, fmt.Sprintf("netnice fair --leave %d", a.Process.Pid))
-	_, err = h.group(bob, "g", up(1e6), memberOf(b, 0))
-	requireCode(t, api.CodeDenied, err)
-	list, err := h.Nodes(context.Background(), root)
-	require.NoError(t, err)
-	require.Len(t, list.Nodes, 2, "the group and its member")
 }
 
 func (h *harness) leave(by auth.Actor, name string, pids ...int) (api.SetResponse, error) {
@@ -204,24 +170,6 @@ func TestGroupLeft(t *testing.T) {
 	require.Equal(t, 3, fake.Calls("Leave")-1, "one failed")
 }
 
-// A member inside another member leaves with that one, or not at all.
-func TestGroupLeftInside(t *testing.T) {
-	fake := &enforcetest.Kernel{}
-	h := start(t, fake, testOptions(t, fake))
-	a, b := sleeper(t), sleeper(t)
-	_, err := h.group(root, "g", up(10e6), memberOf(a, 0), memberOf(b, 0))
-	require.NoError(t, err)
-	id := func(cmd *exec.Cmd) uint32 {
-		nodes, err := h.nodesFor(pidSubject(cmd))
-		require.NoError(t, err)
-		return nodes[0].ID
-	}
-	fake.SetStats(enforce.NodeStats{ID: id(b), Parent: id(a), Processes: 1})
-	_, err = h.leave(root, "", a.Process.Pid, b.Process.Pid)
-	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, pidSubject(a)+", which is around it")
-	require.Zero(t, fake.Calls("Leave"))
-}
-
 // A user takes their own processes out of groups that are only theirs.
 func TestGroupLeftByUsers(t *testing.T) {
 	testutil.RequireRoot(t)
@@ -252,13 +200,4 @@ func TestGroupLeftByUsers(t *testing.T) {
 	}
 	_, err = h.leave(root, "", a.Process.Pid, b.Process.Pid)
 	require.NoError(t, err)
-}
-
-// The remedy of who may not limit a member is the same command with more rights.
-func TestRefusedMember(t *testing.T) {
-	fake := &enforcetest.Kernel{}
-	h := start(t, fake, testOptions(t, fake))
-	pid := sleeper(t).Process.Pid
-	_, err := h.group(auth.Actor{UID: 4242}, fmt.Sprintf("fair-%d", pid), api.Wish{TotalBytesPerSec: ptr[uint64](1e6)}, api.Member{PID: pid})
-	require.Equal(t, fmt.Sprintf("sudo netnice fair --total 1MB/s %d", pid), requireFault(t, api.CodeDenied, err).Hint)
 }

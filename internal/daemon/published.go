@@ -3,7 +3,6 @@ package daemon
 import (
 	"sync"
 
-	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/observe"
 )
@@ -97,15 +96,7 @@ func (d *Daemon) publishAll() {
 // sharedRecord returns what nodes have in common, for readers. The caller holds d.mu.
 func (d *Daemon) sharedRecord() *observe.Shared {
 	s := &observe.Shared{
-		Names: make(map[string]api.NameAddresses, len(d.names)), Listed: make(map[observe.ListKey]int, len(d.lists)),
-		InputMeterOff: d.system.InputMeterOff,
-	}
-	for name, f := range d.names {
-		one := api.NameAddresses{Name: name, Problem: f.problem, Addresses: []string{}}
-		for _, a := range f.addresses {
-			one.Addresses = append(one.Addresses, a.String())
-		}
-		s.Names[name] = one
+		Names: d.names.Shown(), Listed: make(map[observe.ListKey]int, len(d.lists)), InputMeterOff: d.system.InputMeterOff,
 	}
 	for key, list := range d.lists {
 		s.Listed[key.record()] = len(list)

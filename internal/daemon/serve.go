@@ -42,7 +42,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	keepers.Go(func() { d.cpuShares.Keep(house) })
 	ticking(d.adaptation.Keep)
 	ticking(d.keepEach)
-	keepers.Go(func() { d.keepNames(house) })
+	keepers.Go(func() { d.names.Keep(house) })
 	if d.rules.Follows() {
 		ticking(d.rules.Keep)
 		keepers.Go(func() { d.rules.KeepExecs(house) })

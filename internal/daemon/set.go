@@ -27,16 +27,15 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 
 // setRequest returns the request in the form for its kind of subject.
 func (d *Daemon) setRequest(by auth.Actor, req api.SetRequest) request.Steps[*transaction] {
-	of := d.newLimitRequest(by, req)
 	switch {
 	case req.Leave:
-		return &leaveRequest{exchange: of.exchange, req: req}
+		return d.groups.Leave(by, req)
 	case req.Subject.Kind == api.KindGroup:
-		return &groupRequest{limitRequest: of}
+		return d.groups.Set(by, req)
 	case req.Subject.Kind == api.KindTo:
-		return newDestinationRequest(of, false)
+		return newDestinationRequest(d.newLimitRequest(by, req), false)
 	}
-	return &subjectRequest{limitRequest: of}
+	return &subjectRequest{limitRequest: d.newLimitRequest(by, req)}
 }
 
 // subjectRequest sets a limit on all traffic of a subject: a process, user, cgroup, unit, container, link or the host.

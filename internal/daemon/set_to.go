@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/request"
 	"github.com/netnice/netnice/internal/rules"
+	"github.com/netnice/netnice/internal/source/names"
 )
 
 // part is the destination that a request names, and the subject that the traffic belongs to.
@@ -87,8 +88,8 @@ type destinationRequest struct {
 	limitRequest
 	met   bool // no owner has named the destination: it is an address to which a program has sent
 	part  part
-	list  []netip.Prefix   // the content of the destination's file, if it came with the request
-	names map[string]found // those that the daemon does not know yet
+	list  []netip.Prefix          // the content of the destination's file, if it came with the request
+	names map[string]names.Answer // those that the daemon does not know yet
 	began time.Time
 }
 
@@ -117,7 +118,7 @@ func (r *destinationRequest) Resolve(ctx context.Context) (err error) {
 	if r.list, err = request.Prefixes(r.req.Prefixes); err != nil {
 		return err
 	}
-	r.names, err = r.d.newNames(ctx, r.part)
+	r.names, err = r.d.names.LookUpNew(ctx, r.part.selector.Names)
 	r.began = time.Now()
 	return err
 }
@@ -144,7 +145,7 @@ func (r *destinationRequest) Plan(tx *transaction) error {
 	r.next.to = &to
 	if r.node == nil {
 		tx.learnNames(r.names)
-		to.learn(r.d.names)
+		to.names = r.d.names.Addresses(to.selector.Names)
 		to.met = r.met
 	}
 	if len(r.list) > 0 {
@@ -195,19 +196,6 @@ func (r *destinationRequest) Finish() {
 		r.publish(files)
 	}
 	r.show(&r.next)
-}
-
-// newNames looks up the names in a destination that the daemon does not know yet.
-func (d *Daemon) newNames(ctx context.Context, p part) (map[string]found, error) {
-	var unknown []string
-	d.mu.Lock()
-	for _, name := range p.selector.Names {
-		if len(d.names[name].addresses) == 0 {
-			unknown = append(unknown, name)
-		}
-	}
-	d.mu.Unlock()
-	return d.learnNames(ctx, unknown)
 }
 
 // newToward returns the node for a destination, without a limit so far.

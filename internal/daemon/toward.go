@@ -98,7 +98,7 @@ func (d *Daemon) compileDestinations(extra *node) (made commanded, over map[uint
 		}
 		number := d.numberToward(n, used)
 		made.numbers[n.id] = number
-		books[n.book()][number] = destination.Limit{Selector: d.resolved(n.to.selector), Listed: d.listed(n), Rule: number, Rank: n.to.rank()}
+		books[n.book()][number] = destination.Limit{Selector: d.names.Resolved(n.to.selector), Listed: d.listed(n), Rule: number, Rank: n.to.rank()}
 	}
 	files := map[uint32][]enforce.DestinationPrefix{}
 	for _, p := range d.destined.Prefixes {
@@ -220,9 +220,7 @@ func (d *Daemon) adoptToward(byID map[uint32]*node) {
 			continue
 		}
 		some = true
-		for name, addresses := range n.to.names {
-			d.setName(name, found{addresses: addresses})
-		}
+		d.names.Adopt(n.to.names)
 		if n.scopeID == 0 {
 			continue
 		}
@@ -242,6 +240,7 @@ func (d *Daemon) adoptToward(byID map[uint32]*node) {
 	}
 	d.loadLists()
 	if some {
+		d.touchShared()
 		d.followDestinations()
 	}
 }

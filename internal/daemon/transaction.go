@@ -158,7 +158,9 @@ func (tx *transaction) end(n *node) error {
 	case n.to != nil:
 		return tx.liftDestinations(n)
 	case n.res.Subject.Kind == api.KindGroup:
-		return tx.dissolve(n)
+		if err := tx.d.groups.ReleaseMembers(tx, n.res.Subject.ID); err != nil {
+			return err
+		}
 	}
 	return tx.lift(n)
 }

@@ -11,7 +11,7 @@ import (
 // A member that leaves a group is free of its limit at once, in what it receives and in its UDP egress. The
 // remaining member has all of the limit.
 func TestFairLeaves(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestGroupLeft, TestGroupLeftInside")
+	testutil.SkipUnlessAll(t, "internal/daemon TestGroupLeft, internal/source/groups TestMemberInsideAnother")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.ports += 16

@@ -1,4 +1,4 @@
-package request
+package groups
 
 import (
 	"fmt"
@@ -9,41 +9,42 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/request"
 )
 
 var groupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// CheckGroup refuses names that no group can have, and settings that it cannot have.
-func CheckGroup(req api.SetRequest) error {
+// checkSet refuses names that no group can have, and settings that it cannot have.
+func checkSet(req api.SetRequest) error {
 	if !groupName.MatchString(req.Subject.ID) {
-		return BadGroup("%q is no name for a group: letters, digits, dots and dashes, at most 64", req.Subject.ID)
+		return Bad("%q is no name for a group: letters, digits, dots and dashes, at most 64", req.Subject.ID)
 	}
 	if req.Scope {
-		return BadGroup("a group has no scope: name its processes")
+		return Bad("a group has no scope: name its processes")
 	}
 	return nil
 }
 
-// CheckLeave refuses a request to leave a group that asks for something else, too.
-func CheckLeave(req api.SetRequest) error {
+// checkLeave refuses a request to leave a group that asks for something else, too.
+func checkLeave(req api.SetRequest) error {
 	switch {
 	case req.Subject.Kind != api.KindGroup:
-		return BadGroup("only a group can be left")
+		return Bad("only a group can be left")
 	case req.Wish != (api.Wish{}) || req.Scope:
-		return BadGroup("leaving a group is one command, and setting a limit another")
+		return Bad("leaving a group is one command, and setting a limit another")
 	case len(req.Members) == 0:
-		return BadGroup("no process given that is to leave")
+		return Bad("no process given that is to leave")
 	}
 	for _, m := range req.Members {
 		if m.Weight != 0 {
-			return BadGroup("process %d: who leaves has no weight in the group", m.PID)
+			return Bad("process %d: who leaves has no weight in the group", m.PID)
 		}
 	}
-	return CheckSpan(req)
+	return request.CheckSpan(req)
 }
 
-// FairCommand returns a command that makes a group of the members in a request.
-func FairCommand(req api.SetRequest) string {
+// fairCommand returns a command that makes a group of the members in a request.
+func fairCommand(req api.SetRequest) string {
 	words := []string{"netnice fair"}
 	if len(req.Members) > 0 && req.Subject.ID != fmt.Sprintf("fair-%d", req.Members[0].PID) {
 		words = append(words, "--group", req.Subject.ID)
@@ -68,5 +69,7 @@ func FairCommand(req api.SetRequest) string {
 	return strings.Join(words, " ")
 }
 
-// BadGroup is Bad for requests about groups.
-func BadGroup(format string, args ...any) error { return Bad("netnice fair --help", format, args...) }
+// Bad is request.Bad for requests about groups.
+func Bad(format string, args ...any) error {
+	return request.Bad("netnice fair --help", format, args...)
+}
