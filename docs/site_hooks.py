@@ -27,7 +27,7 @@ FENCE = re.compile(r"^\s*(```|~~~)")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s")
 # Programs that make docs has fetched, so that no page needs the network.
 MERMAID, WORKER = "mermaid.js", "worker.js"
-WORKER_ELSEWHERE = "https://unpkg.com/iframe-worker/shim"
+WORKER_ELSEWHERE = re.compile(r"https://[^\"']*/iframe-worker/shim")
 
 
 def root(config):
@@ -132,7 +132,7 @@ def on_post_page(output, page, config):
     """Pages run the fetched programs: one for the search, and one for drawings where they have any."""
     at = {p.name: posixpath.relpath(f"assets/{p.name}", posixpath.dirname(page.file.dest_uri) or ".") for p in fetched(config)}
     if WORKER in at:
-        output = output.replace(WORKER_ELSEWHERE, at[WORKER])
+        output = WORKER_ELSEWHERE.sub(at[WORKER], output)
     if MERMAID in at and 'class="mermaid"' in output:
         output = output.replace("</head>", f'<script src="{at[MERMAID]}"></script><script>mermaid.initialize({{startOnLoad: false}})</script></head>', 1)
     return output
