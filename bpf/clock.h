@@ -304,9 +304,10 @@ static __always_inline void nn_clock_rate(struct nn_clock *c,
 		/* a rate that is lowered again and again lets no more leave */
 		if (!nn_clock_settles(c, now_ns)) {
 			__u64 gain = nn_clock_gain(k, rate, now - then);
+			__u64 least = former / rate - former / c->rate;
 
-			if (gain < former / rate - former / c->rate)
-				gain = former / rate - former / c->rate;
+			if (gain < least)
+				gain = least;
 			c->time_ns -= nn_least(now - then, gain);
 			c->former_bytes = nn_former_bytes(rate);
 		}

@@ -8,7 +8,7 @@
 #ifndef NETNICE_FOLLOW_H
 #define NETNICE_FOLLOW_H
 
-#include "adopt.h"
+#include "adopt_file.h"
 
 /* The number of this walk, from 1 on; the user side sets it. */
 __u32 follow_walk;

@@ -3,6 +3,8 @@
  * logic. */
 #include "kernel.h"
 #include "adopt.h"
+#include "adopt_file.h"
+#include "adopt_task.h"
 #include "carry.h"
 #include "each_socket.h"
 #include "egress.h"

@@ -7,6 +7,10 @@
 
 #include "pacing.h"
 
+/* Arguments of the iterators, set before each run. */
+__u32 list_node;   /* only sockets on whose path it is, 0 = all */
+__u32 list_others; /* sockets that are no TCP's, too */
+
 static __always_inline bool nn_path_has(const struct nn_socket *s, __u32 node)
 {
 	for (__u32 i = 0; i < NN_PATH_MAX; i++)

@@ -10,7 +10,7 @@
 #ifndef NETNICE_URING_H
 #define NETNICE_URING_H
 
-#include "adopt.h"
+#include "identity.h"
 #include "socket_record.h"
 #include "uring_files.h"
 

@@ -43,11 +43,11 @@ func run(ctx context.Context, b *bed.Bed) error {
 		from *testbed.NetNS
 		into *bed.Comparison
 	}{{"lo", pair.B, &figures.Loopback}, {"veth", pair.A, &figures.Veth}} {
-		off, on, err := bed.Quads(ctx, rounds, change, func() (float64, error) { return bed.Curl(ctx, part.from, url) })
+		off, on, err := bed.Quads(ctx, rounds, change, bed.WithCPU(func() (float64, error) { return bed.Curl(ctx, part.from, url) }))
 		if err != nil {
 			return err
 		}
-		*part.into = bed.Compare(off, on)
+		*part.into = bed.CompareRuns(off, on)
 		b.Printf("%-5s %s\n", part.name, *part.into)
 	}
 	b.Printf("paper, lo: 13.94 MB/s with (sd 0.66), 13.65 without (sd 0.58), 20 runs: no measurable overhead\n")

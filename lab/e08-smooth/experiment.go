@@ -1,6 +1,7 @@
 // Package e08 re-runs nlimit's Figure 4: a connection that fills a link is bursty, and a connection that
 // limited itself by setsockopt is smooth. The paper's link was a LAN of 100 Mbit/s. The experiment uses such a link,
-// with a limit of a tenth of it.
+// with a limit of a tenth of it. A sender of today fills the link without a pause. So the experiment also has one that
+// stands still between windows, as the paper's did, without a limit and with it.
 package e08
 
 import (
@@ -23,6 +24,10 @@ const (
 	link  = 100e6 / 8 // bytes/s
 	limit = link / 10
 	step  = 10 * time.Millisecond
+
+	// A sender that stands still between windows: 128 KB are 10.5 ms of the link.
+	window = 128 << 10
+	pause  = 10 * time.Millisecond
 )
 
 // figures holds the figures of one connection.
@@ -49,16 +54,18 @@ func run(ctx context.Context, b *bed.Bed) error {
 	length := b.Length(10*time.Second, 2*time.Second)
 	var all []figures
 	var curves []chart.Curve
+	byWindows := func(fd int) { bed.FillByWindows(fd, window, pause) }
 	for _, c := range []struct {
 		name  string
 		limit uint64
-	}{{"saturated", 0}, {"limited", limit}} {
-		f, err := connection(ctx, b, c.name, c.limit, length)
+		fill  func(fd int)
+	}{{"saturated", 0, bed.Fill}, {"limited", limit, bed.Fill}, {"in windows", 0, byWindows}, {"in windows, limited", limit, byWindows}} {
+		f, err := connection(ctx, b, c.name, c.limit, c.fill, length)
 		if err != nil {
 			return err
 		}
 		all = append(all, f)
-		b.Printf("%-10s %.3f MB/s; per 10 ms: sd %.1f%% of the mean, %.3f..%.3f MB/s; gaps p50 %d us, p99 %d, max %d; round trip %d us\n",
+		b.Printf("%-19s %.3f MB/s; per 10 ms: sd %.1f%% of the mean, %.3f..%.3f MB/s; gaps p50 %d us, p99 %d, max %d; round trip %d us\n",
 			f.Name, f.Rates.Mean/1e6, 100*f.Variation, f.Rates.Min/1e6, f.Rates.Max/1e6, f.Gaps.P50, f.Gaps.P99, f.Gaps.Max, f.RTT)
 		curve := chart.Curve{Name: f.Name}
 		for i, rate := range f.Series[:min(len(f.Series), 400)] {
@@ -77,7 +84,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	return b.Write(all)
 }
 
-func connection(ctx context.Context, b *bed.Bed, name string, rate uint64, length time.Duration) (f figures, err error) {
+func connection(ctx context.Context, b *bed.Bed, name string, rate uint64, fill func(fd int), length time.Duration) (f figures, err error) {
 	// HTB has a deep queue, like a card with its ring; TBF would drop at 50 ms.
 	pair, err := b.ShapedPair(testbed.ShapeHTB, link)
 	if err != nil {
@@ -91,7 +98,7 @@ func connection(ctx context.Context, b *bed.Bed, name string, rate uint64, lengt
 	if err != nil {
 		return f, err
 	}
-	go bed.Fill(fd)
+	go fill(fd)
 	begin := testbed.Now().Add(time.Second) // after its start
 	var trips []int64
 	for testbed.Now() < begin.Add(length) {

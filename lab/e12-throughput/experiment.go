@@ -25,7 +25,7 @@ type program struct {
 }
 
 func run(ctx context.Context, b *bed.Bed) error {
-	rounds := 5
+	rounds := 8
 	if b.Quick {
 		rounds = 1
 	}
@@ -62,11 +62,11 @@ func run(ctx context.Context, b *bed.Bed) error {
 	}
 	for i := range programs {
 		p := &programs[i]
-		off, on, err := bed.Quads(ctx, rounds, change, p.once)
+		off, on, err := bed.Quads(ctx, rounds, change, bed.WithCPU(p.once))
 		if err != nil {
 			return err
 		}
-		p.Result = bed.Compare(off, on)
+		p.Result = bed.CompareRuns(off, on)
 		b.Printf("%-12s %s\n%-12s paper: %.2f -> %.2f MB/s, ratio %.2f\n", p.Name, p.Result,
 			"", p.Paper[0]/1e6, p.Paper[1]/1e6, p.Paper[1]/p.Paper[0])
 	}

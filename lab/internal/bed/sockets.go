@@ -51,6 +51,32 @@ func Fill(fd int) {
 	}
 }
 
+// FillByWindows writes a window of bytes, waits until the peer has acknowledged all of it, stands still for the pause, and
+// begins again, until the socket is shut down. Senders with small buffers and coarse clocks did so.
+func FillByWindows(fd, window int, pause time.Duration) {
+	buf := make([]byte, window)
+	for {
+		for sent := 0; sent < window; {
+			n, err := unix.Write(fd, buf[sent:])
+			if err != nil && !errors.Is(err, unix.EINTR) {
+				return
+			}
+			sent += max(n, 0)
+		}
+		for {
+			left, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ)
+			if err != nil {
+				return
+			}
+			if left == 0 {
+				break
+			}
+			time.Sleep(200 * time.Microsecond)
+		}
+		time.Sleep(pause)
+	}
+}
+
 // Reset ends a connection at once, and discards the data in its buffer.
 func Reset(fd int) error {
 	return errors.Join(
