@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"fmt"
+	"sync"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
@@ -41,9 +42,13 @@ func (d *Daemon) admit(n *node, way enforce.Direction) error {
 		return nil
 	}
 	want, all := n.promisedOn(way), d.observe.Guarantees(d.draft(), way)
+	ended := sync.OnceValue(d.endedTrees)
 	for _, outer := range around {
 		rate := outer.Holding.Lowest(way)
 		most, taken := limit.MostGuaranteed(rate), all.In(outer.ID, n.id)
+		if want > most-min(most, taken) {
+			taken -= all.Only(ended()).In(outer.ID, n.id)
+		}
 		left := most - min(most, taken)
 		if want <= left || d.nodes.Get(outer.ID).backlog != 0 { // the rate of a path is one for what goes there
 			continue

@@ -15,6 +15,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
@@ -49,6 +50,30 @@ func TestAdmission(t *testing.T) {
 	answer, err := h.set(root, "user:4244", atLeast(0))
 	require.NoError(t, err)
 	require.Nil(t, answer.Node, "nothing else is wanted of it")
+}
+
+// A process that has ended keeps its limit while its connections drain. Its guarantee refuses nobody any more.
+func TestAdmissionAfterEnd(t *testing.T) {
+	testutil.RequireRoot(t) // its processes have to be root's
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	h.mustSet(root, "host", up(10e6))
+	former, next := sleeper(t), sleeper(t)
+	node := h.mustSet(root, pidSubject(former), atLeast(8e6))
+	_, err := h.set(root, pidSubject(next), atLeast(8e6))
+	requireCode(t, api.CodeConflict, err)
+
+	fake.SetSockets(enforce.SocketStats{Nodes: []uint32{node.ID}, UnsentBytes: 1})
+	end(former)
+	_, err = h.set(root, pidSubject(next), atLeast(8e6))
+	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "8 MB/s are already", "a child of it lives")
+
+	fake.SetStats(enforce.NodeStats{ID: node.ID})
+	h.mustSet(root, pidSubject(next), atLeast(8e6))
+	_, holds := fake.Spec(node.ID)
+	require.True(t, holds, "the limit ended before the connection")
+	_, err = h.set(root, "user:4242", atLeast(2e6))
+	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "8 MB/s are already")
 }
 
 // A guarantee on receiving is a part of limits on receiving, and of limits on both directions together.

@@ -127,6 +127,16 @@ func (g Guarantees) In(outer, but uint32) (sum uint64) {
 	return sum
 }
 
+// Only returns the guarantees of some nodes, by their ids.
+func (g Guarantees) Only(ids map[uint32]bool) (some Guarantees) {
+	for _, p := range g.nodes {
+		if ids[p.of.ID] {
+			some.nodes = append(some.nodes, p)
+		}
+	}
+	return some
+}
+
 // promises returns how much of a link's limit on sending is promised, and the most that may be. all finds the
 // guarantees of sent traffic.
 func (n *Node) promises(all func() Guarantees) (promised, most uint64) {
