@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/rules"
 )
@@ -23,7 +24,7 @@ import (
 const (
 	// AreaLimit is the rate of the limit on a whole area, in bytes/s. It is never reached. The node of a limit as high as
 	// that notes the addresses that programs send to.
-	AreaLimit = 100_000_000_000
+	AreaLimit = limit.NeverReached
 
 	mostAreas = 16
 	// areaIdle is the time without traffic after which a host is no longer followed. areaSilent is the time after which

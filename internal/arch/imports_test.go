@@ -38,6 +38,7 @@ func rules() []rule {
 		{folder: "internal/pulse", only: []string{}, why: "it ticks, whoever looks"},
 		{folder: "internal/daemon", never: kernel, why: "decisions make no kernel calls: enforce.Kernel does"},
 		{folder: "internal/desired", only: []string{module + "api", module + "internal/destination", module + "internal/enforce", module + "internal/identity", module + "internal/limit", module + "internal/rules", module + "internal/statefile", "golang.org/x/sys/unix"}, why: "the desired state knows neither the daemon nor the kernel side"},
+		{folder: "internal/plan", only: []string{module + "internal/desired", module + "internal/destination", module + "internal/enforce", module + "internal/identity", module + "internal/limit"}, why: "functions from records to what the kernel should hold"},
 		{folder: "internal/statefile", only: []string{module + "api", module + "internal/identity", "github.com/google/renameio/v2", "golang.org/x/sys/unix"}, why: "files know no limits"},
 		{folder: "internal/request", never: append(kernel, module+"internal/daemon", module+"internal/cli", module+"internal/desired"), why: "the way of a request is the same whatever it changes"},
 		{folder: "internal/scope", never: append(kernel, module+"internal/daemon", module+"internal/cli"), why: "a process is moved whoever limits it"},

@@ -58,7 +58,7 @@ func (h adaptationHost) LimitOn(to api.Subject) (node uint32, bytesPerSec uint64
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := h.limiting(to); n != nil {
-		return n.id, n.requested[enforce.OwnerAdmin].Up, true
+		return n.id, n.Requested[enforce.OwnerAdmin].Up, true
 	}
 	return 0, 0, false
 }
@@ -67,7 +67,7 @@ func (h adaptationHost) LimitOn(to api.Subject) (node uint32, bytesPerSec uint64
 // caller holds d.mu.
 func (d *Daemon) limiting(to api.Subject) *node {
 	for _, n := range d.nodes.WithSubject(to) {
-		if n.requested[enforce.OwnerAdmin].Up != 0 {
+		if n.Requested[enforce.OwnerAdmin].Up != 0 {
 			return n
 		}
 	}
@@ -79,16 +79,16 @@ func (h adaptationHost) SetRate(id uint32, to api.Subject, bytesPerSec uint64, w
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.nodes.Get(id)
-	if n == nil || n.res.Subject != to || n.requested[enforce.OwnerAdmin].Up == 0 {
+	if n == nil || n.res.Subject != to || n.Requested[enforce.OwnerAdmin].Up == 0 {
 		return adaptation.ErrLifted
 	}
 	if h.isDown {
 		return nil
 	}
-	before := n.requested[enforce.OwnerAdmin].Up
-	n.requested[enforce.OwnerAdmin].Up = bytesPerSec
+	before := n.Requested[enforce.OwnerAdmin].Up
+	n.Requested[enforce.OwnerAdmin].Up = bytesPerSec
 	if err := h.apply(n); err != nil {
-		n.requested[enforce.OwnerAdmin].Up = before
+		n.Requested[enforce.OwnerAdmin].Up = before
 		return err
 	}
 	if write {
@@ -102,13 +102,13 @@ func (h adaptationHost) BoundBacklog(to api.Subject, ns uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.limiting(to)
-	if n == nil || n.backlog == ns || h.isDown {
+	if n == nil || n.BacklogNS == ns || h.isDown {
 		return nil
 	}
-	before := n.backlog
-	n.backlog = ns
+	before := n.BacklogNS
+	n.BacklogNS = ns
 	if err := h.apply(n); err != nil {
-		n.backlog = before
+		n.BacklogNS = before
 		return fmt.Errorf("bound what waits: %w", err)
 	}
 	return nil
@@ -156,7 +156,7 @@ func (d *Daemon) noteMayBeMet() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for n := range d.nodes.All() {
-		if n.to == nil || n.own() || n.to.scope != nil {
+		if n.to == nil || n.IsOnlyUsers() || n.to.scope != nil {
 			continue
 		}
 		if s := n.to.selector; len(s.Prefixes) == 1 && s.Prefixes[0].IsSingleIP() && len(s.Names) == 0 && s.List == "" {

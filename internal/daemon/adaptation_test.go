@@ -270,15 +270,6 @@ func TestAdaptBacklog(t *testing.T) {
 	require.Zero(t, p.Count())
 }
 
-// The kernel side does not report the backlog bound. A node without one in its report is therefore not set again at
-// each comparison.
-func TestBacklogIsNotCompared(t *testing.T) {
-	a := enforce.NodeSpec{ID: 1, Kind: enforce.KindDestination, Subject: 2, BacklogNS: 1e9}
-	b := a
-	b.BacklogNS = 0
-	require.True(t, sameSpec(a, b))
-}
-
 // Requests about paths, limits and rules, and the daemon's own loops, take the locks of the rules, of the paths and of
 // the limits in the same order. Otherwise they would wait for each other.
 func TestAdaptBesideOtherRequests(t *testing.T) {

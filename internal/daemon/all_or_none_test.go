@@ -25,6 +25,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/observe"
+	"github.com/netnice/netnice/internal/plan"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -135,7 +136,7 @@ func (h *harness) everything() (list []string) {
 	for _, n := range h.nodes.Sorted() {
 		spec, _ := h.fake.Spec(n.id)
 		spec.ID = 0 // it is the same node
-		list = append(list, fmt.Sprintf("%d %s %v %q under %d: %+v", n.id, n.res.Subject, n.requested, n.group, n.holds, spec))
+		list = append(list, fmt.Sprintf("%d %s %v %q under %d: %+v", n.id, n.res.Subject, n.Requested, n.group, n.holds, spec))
 		if pid, _ := n.rootProcess(); pid != 0 {
 			trees := slices.Sorted(slices.Values(h.fake.Trees(pid)))
 			list = append(list, fmt.Sprint(pid, " is in ", slices.Compact(trees)))
@@ -328,7 +329,7 @@ func TestGroupWithinTheQuota(t *testing.T) {
 	h.mu.Lock()
 	for range auth.MaxNodesPerUser - 2 {
 		id := h.freeID()
-		n := &node{id: id, userUID: bob.UID, requested: limit.Owners{enforce.OwnerUser: {Up: 1}}}
+		n := &node{id: id, userUID: bob.UID, Wanted: plan.Wanted{Requested: limit.Owners{enforce.OwnerUser: {Up: 1}}}}
 		n.res.Kind, n.res.Key = enforce.KindUser, uint64(1e6+id)
 		h.keepNode(n)
 	}
@@ -349,7 +350,7 @@ func TestDestinationIsLiftedWholeOrNot(t *testing.T) {
 	h.mu.Lock()
 	var admins uint64
 	for _, n := range h.nodes.WithSubject(api.Subject{Kind: api.KindTo, ID: strings.TrimPrefix(to, "to:")}) {
-		if !n.own() {
+		if !n.IsOnlyUsers() {
 			admins = uint64(n.id)
 		}
 	}

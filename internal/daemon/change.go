@@ -108,7 +108,7 @@ func (r *limitRequest) Check() error {
 func (r *limitRequest) Plan(*transaction) error {
 	d, owner := r.d, r.By.Owner()
 	place := r.next.place(owner, r.req)
-	r.had, r.was = *place, r.next.timed[owner]
+	r.had, r.was = *place, r.next.Timed[owner]
 	r.want = r.had.Merge(r.req.Wish)
 	for _, link := range []*string{&r.want.Reserve.Link, &r.want.Grant.Link} {
 		if *link != "" {
@@ -118,14 +118,14 @@ func (r *limitRequest) Plan(*transaction) error {
 	if r.want.Empty() && r.had.Empty() && r.was == (desired.Timed{}) {
 		return r.nothing(owner)
 	}
-	r.isFirst = !r.next.asks(owner)
+	r.isFirst = !r.next.Asks(owner)
 	*place = r.want
 	r.next.timeFrom(owner, r.req)
 	if owner == enforce.OwnerUser {
 		r.next.setUser(r.By.UID)
 	}
-	r.next.reserved = d.worth(r.next.holding().Reservation())
-	r.Answer.Changed = r.node == nil || r.want != r.had || r.next.timed[owner] != r.was
+	r.next.Reserved = d.worth(r.next.Holding().Reservation())
+	r.Answer.Changed = r.node == nil || r.want != r.had || r.next.Timed[owner] != r.was
 	r.Warn(d.warnings(r.By, r.req, r.node, &r.next, r.want)...)
 	return nil
 }
@@ -135,7 +135,7 @@ func (r *limitRequest) nothing(owner enforce.Owner) error {
 	if !limit.LiftsOnly(r.req.Wish) {
 		return request.Bad(r.example, "%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", r.subject)
 	}
-	r.Warn(ruleWarnings(r.next.ruled, owner)...)
+	r.Warn(ruleWarnings(r.next.Ruled, owner)...)
 	if len(r.Answer.Warnings) == 0 {
 		r.Warn("no limit of yours stands on " + r.subject.String())
 	}
@@ -155,7 +155,7 @@ func (r *limitRequest) Admit() error {
 			return err
 		}
 	}
-	if r.want.Min > r.had.Min || r.want.Reserve != r.had.Reserve && r.next.reserved.link != 0 {
+	if r.want.Min > r.had.Min || r.want.Reserve != r.had.Reserve && r.next.Reserved.Link != 0 {
 		if err := d.admit(&r.next, enforce.Up); err != nil {
 			return err
 		}

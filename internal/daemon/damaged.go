@@ -10,6 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/cpushare"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/plan"
 	"github.com/netnice/netnice/internal/statefile"
 )
 
@@ -24,10 +25,10 @@ import (
 func (d *Daemon) tallies(have enforce.NodeSpec, n *node) bool {
 	want := d.specOf(n)
 	// The value of a reservation in bytes/s is not known yet.
-	if s := n.holding().Reservation(); s != (limit.Slice{}) && have.PeriodNS == s.PeriodNS {
+	if s := n.Holding().Reservation(); s != (limit.Slice{}) && have.PeriodNS == s.PeriodNS {
 		want.PeriodNS, want.Link, want.SliceOnly, want.Guarantee = have.PeriodNS, have.Link, have.SliceOnly, have.Guarantee
 	}
-	return sameSpec(have, want)
+	return plan.Same(have, want)
 }
 
 // Damaged lists the damaged files of the state that are kept.

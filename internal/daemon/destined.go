@@ -21,7 +21,7 @@ import (
 // at each exec that rules match: a machine may have many trees, and few of these.
 func (d *Daemon) destinedTrees(yield func(rulefiles.Tree) bool) {
 	for _, n := range d.nodes.Sorted() {
-		if n.applied && n.destined() && !yield(rulefiles.Tree{Resolved: n.res, ID: n.id, User: n.userUID, Rules: n.ruled}) {
+		if n.applied && n.destined() && !yield(rulefiles.Tree{Resolved: n.res, ID: n.id, User: n.userUID, Rules: n.Ruled}) {
 			return
 		}
 	}
@@ -39,7 +39,7 @@ func (d *Daemon) settleDestinations(some bool) {
 
 // destined reports whether a rule for a destination matches the processes of a tree.
 func (n *node) destined() bool {
-	return n.res.Kind == enforce.KindTree && slices.ContainsFunc(n.ruled.Owners[:], func(w desired.OwnerRules) bool { return len(w.To) > 0 })
+	return n.res.Kind == enforce.KindTree && slices.ContainsFunc(n.Ruled.Owners[:], func(w desired.OwnerRules) bool { return len(w.To) > 0 })
 }
 
 // followDestinations is bringDestinations for callers that do not need its error, which it logs.
@@ -56,14 +56,14 @@ func (d *Daemon) bringDestinations() error {
 		return nil
 	}
 	if !d.commanded.known {
-		made, over := d.compileDestinations(nil)
-		if len(made.prefixes) > enforce.MostDestinationPrefixes {
-			return fmt.Errorf("limits and rules name %d prefixes in all: there may be %d", len(made.prefixes), enforce.MostDestinationPrefixes)
+		made := d.compileDestinations(nil)
+		if len(made.Prefixes) > enforce.MostDestinationPrefixes {
+			return fmt.Errorf("limits and rules name %d prefixes in all: there may be %d", len(made.Prefixes), enforce.MostDestinationPrefixes)
 		}
-		if books := slices.Sorted(maps.Keys(over)); len(books) > 0 {
-			d.complain(fmt.Errorf("more than %d limits and rules are for %v: the last do not hold there", enforce.MostDestinationRules, over[books[0]]))
+		if books := slices.Sorted(maps.Keys(made.Over)); len(books) > 0 {
+			d.complain(fmt.Errorf("more than %d limits and rules are for %v: the last do not hold there", enforce.MostDestinationRules, made.Over[books[0]]))
 		}
-		d.commanded = made
+		d.commanded = commanded{known: true, Destinations: made}
 	}
 	want, uses := d.destined.Limits(d.destinedTrees)
 	var old []*node
@@ -87,8 +87,8 @@ func (d *Daemon) bringDestinations() error {
 			uses = append(uses, use)
 		}
 	}
-	uses = append(uses, d.usesToward()...)
-	err := d.kernel.SetDestinations(enforce.Destinations{Prefixes: d.commanded.prefixes, Uses: uses})
+	uses = append(uses, d.commanded.Uses(d.places)...)
+	err := d.kernel.SetDestinations(enforce.Destinations{Prefixes: d.commanded.Prefixes, Uses: uses})
 	if d.behind.destinations = err; err != nil {
 		return fmt.Errorf("limit by destinations: %w", err)
 	}
@@ -116,8 +116,8 @@ func (d *Daemon) setDestined(n *node, w *rulefiles.Limit) *node {
 		}
 		next = *n
 	}
-	next.ruled = desired.Rules{Destined: w.Number}
-	next.ruled.Owners[w.Owner] = w.Request
+	next.Ruled = desired.Rules{Destined: w.Number}
+	next.Ruled.Owners[w.Owner] = w.Request
 	if w.Owner == enforce.OwnerUser {
 		next.setUser(w.User)
 	}
@@ -141,5 +141,5 @@ func (d *Daemon) setDestined(n *node, w *rulefiles.Limit) *node {
 // marks reports whether a node exists only to mark its processes: it tells the kernel side whose connections another
 // node is for.
 func (n *node) marks() bool {
-	return (n.destined() || n.holds > 0) && len(n.limits()) == 0 && n.holding().Weight() == limit.DefaultWeight
+	return (n.destined() || n.holds > 0) && len(n.limits()) == 0 && n.Holding().Weight() == limit.DefaultWeight
 }

@@ -21,26 +21,13 @@ import (
 // connection and byte.
 
 const (
-	eachNever = 100_000_000_000 // bytes/s
-	eachIdle  = time.Minute
+	eachIdle = time.Minute
 	// mostEach is the most addresses with nodes for one limit; further addresses are not limited.
 	mostEach = 2048
 	// eachPause is the least time between two passes. The pauses keep the passes within a fifth of a processor.
 	// eachAtOnce is how many nodes one pass makes.
 	eachPause, eachRest, eachAtOnce = 20 * time.Millisecond, 4, 64
 )
-
-// never returns the ceilings of the limit on all addresses: those requested for each, with a rate out of reach.
-func never(c [enforce.Owners][enforce.Directions]enforce.Ceiling) [enforce.Owners][enforce.Directions]enforce.Ceiling {
-	for owner := range c {
-		for dir := range c[owner] {
-			if c[owner][dir].BytesPerSec != 0 {
-				c[owner][dir] = enforce.Ceiling{BytesPerSec: eachNever}
-			}
-		}
-	}
-	return c
-}
 
 // isEach reports whether a node holds the limit that applies to each address by itself.
 func (n *node) isEach() bool { return n.to != nil && n.to.selector.Each }
@@ -134,9 +121,9 @@ func (d *Daemon) tendEach(now observe.Sample) error {
 			errs = append(errs, d.update(func(tx *transaction) error { return tx.end(n) }))
 			continue
 		}
-		if want := of.requested[of.owner()]; n.requested[of.owner()] != want {
+		if want := of.Requested[of.owner()]; n.Requested[of.owner()] != want {
 			next := *n
-			next.requested[of.owner()] = want
+			next.Requested[of.owner()] = want
 			_, err := d.commit(n, &next)
 			errs = append(errs, err)
 		}
@@ -186,7 +173,7 @@ func (d *Daemon) meetEach(of *node, peers []enforce.Peer) error {
 func (d *Daemon) addEach(of *node, selector destination.Selector, got uint32) (made bool, err error) {
 	p := part{selector: selector, under: identity.Host(), subject: selector.Subject(d.underEach(of))}
 	by := auth.Actor{}
-	if of.own() {
+	if of.IsOnlyUsers() {
 		by = auth.Actor{UID: of.userUID}
 		p.under = identity.User(of.userUID)
 	}
@@ -200,7 +187,7 @@ func (d *Daemon) addEach(of *node, selector destination.Selector, got uint32) (m
 		return false, err
 	}
 	next := d.newToward(by, p)
-	next.requested[of.owner()] = of.requested[of.owner()]
+	next.Requested[of.owner()] = of.Requested[of.owner()]
 	next.to.each, next.to.usedAt = of.id, time.Now()
 	if err := d.roomToward(&next, p); err != nil {
 		return false, err

@@ -11,6 +11,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/limit"
 )
 
 func (h *harness) setEach(by auth.Actor, subject string, w api.Wish) {
@@ -31,7 +32,7 @@ func TestEach(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return h.upTo("to:192.0.2.7:443/tcp") == 1e6 && h.upTo("to:[2001:db8::/64]:443/tcp") == 1e6
 	}, soon, poll)
-	require.EqualValues(t, eachNever, h.upTo("to:any:443/tcp/each"), "of all together nothing is held")
+	require.EqualValues(t, limit.NeverReached, h.upTo("to:any:443/tcp/each"), "of all together nothing is held")
 	list, err := h.Nodes(context.Background(), root)
 	require.NoError(t, err)
 	require.Len(t, list.Nodes, 3)

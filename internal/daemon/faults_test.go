@@ -21,6 +21,7 @@ import (
 	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/plan"
 	"github.com/netnice/netnice/internal/statefile"
 )
 
@@ -35,7 +36,7 @@ func inForce(t testing.TB, fake *enforcetest.Kernel) map[string]enforce.NodeSpec
 	list := make(map[string]enforce.NodeSpec, len(specs))
 	for _, s := range specs {
 		key := specKey(s.Kind, s.Subject)
-		s = normal(s)
+		s = plan.Comparable(s)
 		s.ID = 0
 		list[key] = s
 	}
@@ -111,7 +112,7 @@ func (h *harness) written() {
 		}
 		for _, n := range s.Nodes {
 			spec, ok := h.fake.Spec(n.ID)
-			if !ok || !sameSpec(spec, nodeOf(n).spec()) {
+			if !ok || !plan.Same(spec, nodeOf(n).spec()) {
 				return false
 			}
 		}

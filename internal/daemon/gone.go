@@ -68,27 +68,17 @@ func (d *Daemon) endGone() {
 	d.writeChange(false, ended...)
 }
 
-// endedTrees returns the ids of processes that have ended, with their descendants, and whose connections still drain. Their
-// limits hold for these. What was guaranteed to them is promised to nobody any more. The caller holds d.mu.
+// endedTrees returns the ids of processes that have ended, with their descendants. While their connections drain their
+// limits hold for these, but what was guaranteed to them is promised to nobody any more. The caller holds d.mu.
 func (d *Daemon) endedTrees() map[uint32]bool {
-	ended := make(map[uint32]bool)
-	for n := range d.nodes.All() {
-		if n.res.Kind == enforce.KindTree && !n.promisesNothing() && d.subjectGone(n) {
-			ended[n.id] = true
-		}
-	}
-	if len(ended) == 0 {
-		return nil
-	}
 	stats, err := d.kernel.Stats()
 	if err != nil {
 		d.complain(err)
-		return nil
 	}
+	ended := make(map[uint32]bool)
 	for _, s := range stats {
-		if s.Processes > 0 {
-			delete(ended, s.ID)
-		}
+		n := d.nodes.Get(s.ID)
+		ended[s.ID] = s.Processes == 0 && n != nil && n.res.Kind == enforce.KindTree && d.subjectGone(n)
 	}
 	return ended
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/plan"
 )
 
 // The administrator grants users a part of a link that they may reserve for their own processes and connections. A
@@ -18,7 +19,7 @@ func (d *Daemon) grantedTo(uid uint32, link *node) uint64 {
 		if n.res.Kind != enforce.KindUser || d.countsAs(uint32(n.res.Key)) != uid {
 			continue
 		}
-		if g := n.requested[enforce.OwnerAdmin].Grant; g.Link == link.res.Subject.ID {
+		if g := n.Requested[enforce.OwnerAdmin].Grant; g.Link == link.res.Subject.ID {
 			return limit.PartOf(link.sendingLimit(), uint64(g.PPM), limit.WholePPM)
 		}
 	}
@@ -26,14 +27,14 @@ func (d *Daemon) grantedTo(uid uint32, link *node) uint64 {
 }
 
 // usersOwn returns the reservation that a user has made for the node, and its link. The caller holds d.mu.
-func (d *Daemon) usersOwn(n *node) reserved { return d.worth(n.requested[enforce.OwnerUser].Reserve) }
+func (d *Daemon) usersOwn(n *node) plan.Worth { return d.worth(n.Requested[enforce.OwnerUser].Reserve) }
 
 // grantUsed returns how much of a link a user has reserved, without the reservations of one node and one socket. The
 // caller holds d.mu.
 func (d *Daemon) grantUsed(uid, link, butNode uint32, butCookie uint64) (sum uint64) {
 	for n := range d.nodes.All() {
-		if own := d.usersOwn(n); n.id != butNode && own.link == link && d.countsAs(n.userUID) == uid {
-			sum += own.bytesPerSec
+		if own := d.usersOwn(n); n.id != butNode && own.Link == link && d.countsAs(n.userUID) == uid {
+			sum += own.BytesPerSec
 		}
 	}
 	for _, s := range d.observe.SocketReservations() {
@@ -47,21 +48,21 @@ func (d *Daemon) grantUsed(uid, link, butNode uint32, butCookie uint64) (sum uin
 // checkGranted refuses a user's reservation for a node that exceeds the grant. The caller holds d.mu.
 func (d *Daemon) checkGranted(by auth.Actor, n *node) error {
 	own := d.usersOwn(n)
-	if by.Root() || own.link == 0 {
+	if by.Root() || own.Link == 0 {
 		return nil
 	}
-	uid, link := d.countsAs(by.UID), d.nodes.Get(own.link)
+	uid, link := d.countsAs(by.UID), d.nodes.Get(own.Link)
 	most := d.grantedTo(uid, link)
 	used := d.grantUsed(uid, link.id, n.id, 0)
-	if own.bytesPerSec <= most-min(most, used) {
+	if own.BytesPerSec <= most-min(most, used) {
 		return nil
 	}
 	if most == 0 {
-		w := api.Wish{Reserve: n.requested[enforce.OwnerUser].Reserve.API()}
+		w := api.Wish{Reserve: n.Requested[enforce.OwnerUser].Reserve.API()}
 		return auth.Check(by, auth.Guarantee, auth.Target{Subject: n.res.Subject, Wish: w})
 	}
 	return auth.Denied(fmt.Sprintf("a reservation of %s is more than you were granted of %s: %s, of which %s are reserved already",
-		rateText(own.bytesPerSec), link.res.Subject, rateText(most), rateText(used)),
+		rateText(own.BytesPerSec), link.res.Subject, rateText(most), rateText(used)),
 		"ask for what is left, or the administrator for more: sudo netnice reserve --user NAME --link "+link.res.Subject.ID+" --grant PERCENT")
 }
 
@@ -99,7 +100,7 @@ func (d *Daemon) releaseLatest(uid uint32, link *node) error {
 	}
 	var last *node
 	for _, n := range d.nodes.Sorted() {
-		if d.usersOwn(n).link == link.id && d.countsAs(n.userUID) == uid {
+		if d.usersOwn(n).Link == link.id && d.countsAs(n.userUID) == uid {
 			last = n
 		}
 	}

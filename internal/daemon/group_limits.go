@@ -23,8 +23,8 @@ func (n *node) forGroups() groups.Node {
 		return groups.Node{}
 	}
 	return groups.Node{
-		Resolved: n.res, ID: n.id, Group: n.group, Outer: n.ruled.Outer, Requested: n.requested, User: n.userUID,
-		Commanded: [enforce.Owners]bool{n.asks(enforce.OwnerAdmin), n.asks(enforce.OwnerUser)}, OnlyUser: n.own(),
+		Resolved: n.res, ID: n.id, Group: n.group, Outer: n.Ruled.Outer, Requested: n.Requested, User: n.userUID,
+		Commanded: [enforce.Owners]bool{n.Asks(enforce.OwnerAdmin), n.Asks(enforce.OwnerUser)}, OnlyUser: n.IsOnlyUsers(),
 	}
 }
 
@@ -73,7 +73,7 @@ func (tx *transaction) SetMember(is groups.Node) error {
 	if old != nil {
 		next = *old
 	}
-	next.group, next.requested = is.Group, is.Requested
+	next.group, next.Requested = is.Group, is.Requested
 	if is.User != next.userUID {
 		next.setUser(is.User)
 	}
@@ -143,7 +143,7 @@ func (r *groupLimit) Finish() {
 func (r *groupLimit) Node() groups.Node { return r.next.forGroups() }
 
 // SetOuter implements groups.Limit.
-func (r *groupLimit) SetOuter(id uint32) { r.next.ruled.Outer = id }
+func (r *groupLimit) SetOuter(id uint32) { r.next.Ruled.Outer = id }
 
 // IsFirst implements groups.Limit.
 func (r *groupLimit) IsFirst() bool { return r.isFirst }

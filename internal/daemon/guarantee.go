@@ -3,12 +3,12 @@ package daemon
 import (
 	"cmp"
 	"fmt"
-	"sync"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/plan"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -20,7 +20,7 @@ import (
 func (n *node) sendingLimit() uint64 { return n.limitOn(enforce.Up) }
 
 // limitOn returns the lowest limit on what a node sends or receives, 0 = none.
-func (n *node) limitOn(way enforce.Direction) uint64 { return n.holding().Lowest(way) }
+func (n *node) limitOn(way enforce.Direction) uint64 { return n.Holding().Lowest(way) }
 
 // guaranteedIn returns the sum of the guarantees inside a node except those of one, in bytes/s. The caller holds d.mu.
 func (d *Daemon) guaranteedIn(outer, but *node, way enforce.Direction) uint64 {
@@ -41,30 +41,36 @@ func (d *Daemon) admit(n *node, way enforce.Direction) error {
 	if len(around) == 0 {
 		return nil
 	}
-	want, all := n.promisedOn(way), d.observe.Guarantees(d.draft(), way)
-	ended := sync.OnceValue(d.endedTrees)
-	for _, outer := range around {
-		rate := outer.Holding.Lowest(way)
-		most, taken := limit.MostGuaranteed(rate), all.In(outer.ID, n.id)
-		if want > most-min(most, taken) {
-			taken -= all.Only(ended()).In(outer.ID, n.id)
-		}
-		left := most - min(most, taken)
-		if want <= left || d.nodes.Get(outer.ID).backlog != 0 { // the rate of a path is one for what goes there
-			continue
-		}
-		what := "a guarantee"
-		if n.reserved.link != 0 && way == enforce.Up {
-			what = "a reservation"
-		}
-		return &api.Error{
-			Code: api.CodeConflict,
-			Message: fmt.Sprintf("%s of %s does not fit into the limit of %s on %s: %s of it may be guaranteed, %s are already, %s are left",
-				what, rateText(want), rateText(rate), outer.Subject, rateText(most), rateText(taken), rateText(left)),
-			Hint: "ask for what is left, or raise that limit: netnice show --" + flagsOf(outer.Resolved),
+	want, all := n.Guarantee(way), d.observe.Guarantees(d.draft(), way)
+	limits := make([]plan.Enclosing, len(around))
+	for i, outer := range around {
+		limits[i] = plan.Enclosing{
+			BytesPerSec: outer.Holding.Lowest(way), Taken: all.In(outer.ID, n.id),
+			IsElastic: d.nodes.Get(outer.ID).BacklogNS != 0,
 		}
 	}
-	return nil
+	refusing := plan.Refusing(want, limits)
+	if refusing >= 0 {
+		ended := all.Only(d.endedTrees())
+		for i, outer := range around {
+			limits[i].Taken -= ended.In(outer.ID, n.id)
+		}
+		refusing = plan.Refusing(want, limits)
+	}
+	if refusing < 0 {
+		return nil
+	}
+	what := "a guarantee"
+	if n.Reserved.Link != 0 && way == enforce.Up {
+		what = "a reservation"
+	}
+	outer, l := around[refusing], limits[refusing]
+	return &api.Error{
+		Code: api.CodeConflict,
+		Message: fmt.Sprintf("%s of %s does not fit into the limit of %s on %s: %s of it may be guaranteed, %s are already, %s are left",
+			what, rateText(want), rateText(l.BytesPerSec), outer.Subject, rateText(l.Most()), rateText(l.Taken), rateText(l.Left())),
+		Hint: "ask for what is left, or raise that limit: netnice show --" + flagsOf(outer.Resolved),
+	}
 }
 
 // guaranteeWarnings returns effects of guarantees that the caller may not expect. The caller holds d.mu.
@@ -84,7 +90,7 @@ func (d *Daemon) guaranteeWarnings(req api.SetRequest, n *node) (list []string) 
 		if of.limit == nil && req.Wish.TotalBytesPerSec == nil || rate == 0 {
 			continue
 		}
-		if own := n.promisedOn(of.way); own > rate {
+		if own := n.Guarantee(of.way); own > rate {
 			list = append(list, fmt.Sprintf("the guarantee of %s is more than the limit", rateText(own)))
 		}
 		if d.nodes.Get(n.id) == nil {
@@ -120,29 +126,6 @@ func (d *Daemon) learnLine(w api.Wish) {
 // lineCommand returns the command that makes programs share the capacity of the line.
 func (d *Daemon) lineCommand() string {
 	return "sudo netnice link " + cmp.Or(d.lineDevice.Name(), "DEVICE") + " --measure HOST, or --rate RATE"
-}
-
-// promisedOn returns the node's guarantee on sending, or on receiving, in bytes/s.
-func (n *node) promisedOn(way enforce.Direction) uint64 {
-	if n.promisesNothing() {
-		return 0
-	}
-	if way == enforce.Down {
-		return n.holding()[enforce.OwnerAdmin].MinDown
-	}
-	return n.promised()
-}
-
-// promisesNothing reports whether nobody has asked for a guarantee or a reservation of the node, as of most.
-func (n *node) promisesNothing() bool {
-	for owner := range n.requested {
-		for _, l := range []*limit.Limit{&n.requested[owner], &n.ruled.Owners[owner].Wish} {
-			if l.Min != 0 || l.MinDown != 0 || l.Reserve.SliceNS != 0 {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 func rateText(bytesPerSec uint64) string { return units.FormatRate(bytesPerSec, units.Bytes) }

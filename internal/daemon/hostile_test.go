@@ -19,6 +19,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/plan"
 	"github.com/netnice/netnice/internal/rules"
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -49,11 +50,11 @@ func TestOwnRuleLeavesNoRule(t *testing.T) {
 		defer c.mu.Unlock()
 		n := c.nodes.FindName(identity.PIDSubject(pid))
 		require.NotNil(t, n)
-		require.Len(t, n.ruled.Owners[enforce.OwnerUser].Rules, 1, when)
+		require.Len(t, n.Ruled.Owners[enforce.OwnerUser].Rules, 1, when)
 		// The next daemon does the same.
 		saved := nodeOf(n.wanted())
-		require.Equal(t, a, saved.ruled.Owners[enforce.OwnerAdmin].Facts.Comm)
-		require.Equal(t, b, saved.ruled.Owners[enforce.OwnerUser].Facts.Comm)
+		require.Equal(t, a, saved.Ruled.Owners[enforce.OwnerAdmin].Facts.Comm)
+		require.Equal(t, b, saved.Ruled.Owners[enforce.OwnerUser].Facts.Comm)
 	}
 	_, err = in.Write([]byte("\n"))
 	require.NoError(t, err)
@@ -79,7 +80,7 @@ func (c *clerk) matchMany(user uint32, owner enforce.Owner, many int) {
 		next := node{since: time.Now(), res: identity.Resolved{
 			Subject: identity.PIDSubject(int(above + i)), Kind: enforce.KindTree, Key: above + i, StartBoottimeNS: identity.TickNS, UID: user,
 		}}
-		next.ruled.Owners[owner] = desired.OwnerRules{Wish: limit.Limit{Up: 1e6}, Rules: []rules.Origin{{Name: "many", Key: "many"}}}
+		next.Ruled.Owners[owner] = desired.OwnerRules{Wish: limit.Limit{Up: 1e6}, Rules: []rules.Origin{{Name: "many", Key: "many"}}}
 		if owner == enforce.OwnerUser {
 			next.setUser(user)
 		}
@@ -176,7 +177,7 @@ func TestSubordinatesCountAsOne(t *testing.T) {
 	require.Equal(t, []enforce.Subordinates{{First: 100000, Last: 165535, Owner: 1017}}, fake.Subordinates())
 	h.mu.Lock()
 	for i := range auth.MaxNodesPerUser {
-		n := &node{id: uint32(i + 1), requested: limit.Owners{enforce.OwnerUser: limit.Limit{Up: 1}}, userUID: 100000 + uint32(i%5)}
+		n := &node{id: uint32(i + 1), Wanted: plan.Wanted{Requested: limit.Owners{enforce.OwnerUser: limit.Limit{Up: 1}}}, userUID: 100000 + uint32(i%5)}
 		n.res.Kind, n.res.Key = enforce.KindUser, uint64(i)
 		h.keepNode(n)
 	}

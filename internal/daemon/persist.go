@@ -39,9 +39,9 @@ func (d *Daemon) checkPersist(req api.SetRequest, res identity.Resolved, n *node
 // forgetBoot removes the limits that were requested until the next reboot, and reports whether there were any.
 func (n *node) forgetBoot() bool {
 	had := false
-	for owner, w := range n.requested {
+	for owner, w := range n.Requested {
 		if w.UntilReboot {
-			n.requested[owner], had = limit.Limit{}, true
+			n.Requested[owner], had = limit.Limit{}, true
 		}
 	}
 	return had

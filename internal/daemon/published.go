@@ -111,16 +111,16 @@ func (n *node) record() *observe.Node {
 	pid, start := n.rootProcess()
 	r := &observe.Node{
 		ID: n.id, Resolved: n.res, Since: n.since, CountsFrom: n.countsFrom, Process: observe.Process{PID: pid, StartNS: start},
-		Group: n.group, Limits: n.limits(), Holding: n.holding(), ReservedOn: n.reserved.link,
-		Line: n.requested[enforce.OwnerAdmin].Line, Grant: n.requested[enforce.OwnerAdmin].Grant,
-		Users: observe.Users{Owner: n.userUID, HasOwner: n.usersWish(), OnlyUser: n.own(), Bound: n.userBound()},
-		Rules: observe.Rules{Destined: n.ruled.Destined}, IsMarker: n.marks(),
+		Group: n.group, Limits: n.limits(), Holding: n.Holding(), ReservedOn: n.Reserved.Link,
+		Line: n.Requested[enforce.OwnerAdmin].Line, Grant: n.Requested[enforce.OwnerAdmin].Grant,
+		Users: observe.Users{Owner: n.userUID, HasOwner: n.usersWish(), OnlyUser: n.IsOnlyUsers(), Bound: n.userBound()},
+		Rules: observe.Rules{Destined: n.Ruled.Destined}, IsMarker: n.marks(),
 	}
-	r.Guaranteed[enforce.Up], r.Guaranteed[enforce.Down] = n.promised(), n.promisedOn(enforce.Down)
+	r.Guaranteed[enforce.Up], r.Guaranteed[enforce.Down] = n.Guarantee(enforce.Up), n.Guarantee(enforce.Down)
 	if n.scope != nil {
 		r.Users.Scope, r.Users.HasScope = n.scope.UID, true
 	}
-	for owner, w := range n.ruled.Owners {
+	for owner, w := range n.Ruled.Owners {
 		r.Rules.Limiting[owner], r.Rules.Meant[owner] = w.Rules, w.To
 	}
 	if n.to != nil {

@@ -41,13 +41,13 @@ func (d *Daemon) quotaOf(by auth.Actor, limits, newNodes int) error {
 
 // usersWish reports whether a user wants something of the node.
 func (n *node) usersWish() bool {
-	return n.asks(enforce.OwnerUser) || !n.ruled.Owners[enforce.OwnerUser].Empty()
+	return n.Asks(enforce.OwnerUser) || !n.Ruled.Owners[enforce.OwnerUser].Empty()
 }
 
 // quotaOfRuled refuses a process's own node for rules beyond the quota. A user who starts many programs that match the
 // administrator's rules takes nothing from others. The caller holds d.mu.
 func (d *Daemon) quotaOfRuled(next *node) error {
-	if next.ruled.Owners[enforce.OwnerAdmin].Empty() {
+	if next.Ruled.Owners[enforce.OwnerAdmin].Empty() {
 		return d.quota(auth.Actor{UID: next.res.UID}, true)
 	}
 	if d.nodes.Len() >= auth.MaxNodesOfUsers {

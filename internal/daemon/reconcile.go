@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"iter"
 	"time"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
@@ -11,6 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/plan"
 )
 
 // commit is a transaction with one node that stays; old is nil for a new one. The caller holds d.mu.
@@ -42,11 +44,16 @@ func (d *Daemon) drop(n *node) error {
 
 // apply sets a node in the kernel to its desired state.
 func (d *Daemon) apply(n *node) error {
-	d.touch(n)
 	if n.res.Pending() {
+		d.touch(n)
 		return nil
 	}
-	if err := d.kernel.SetNode(d.specOf(n)); err != nil {
+	return d.setNode(n, d.specOf(n))
+}
+
+func (d *Daemon) setNode(n *node, spec enforce.NodeSpec) error {
+	d.touch(n)
+	if err := d.kernel.SetNode(spec); err != nil {
 		return fmt.Errorf("limit %s: %w", n.res.Subject, err)
 	}
 	n.applied, n.drift = true, enforce.NodeSpec{}
@@ -235,7 +242,7 @@ func (d *Daemon) look(tick bool) {
 	}
 	if d.nodes.Len() > 0 || d.behind.nodes {
 		if tick {
-			d.compare()
+			d.compare(d.assignAgain)
 			d.sweepScopes()
 			d.endReservations(time.Now())
 			d.endTimed()
@@ -256,8 +263,10 @@ type behind struct {
 	destinations error
 }
 
-// compare sets nodes again that the kernel lost, and lifts nodes that it kept too long.
-func (d *Daemon) compare() {
+// compare brings the nodes in the kernel to the plan: it sets those again that the kernel lost, and lifts those that it
+// kept too long. The function assign tells the kernel which nodes hold for which destination, after some of these were
+// set or are to go. The caller holds d.mu, or is the only one that knows the daemon yet.
+func (d *Daemon) compare(assign func()) {
 	specs, err := d.kernel.Nodes()
 	if err != nil {
 		d.complain(err)
@@ -267,13 +276,6 @@ func (d *Daemon) compare() {
 	inForce := make(map[uint32]enforce.NodeSpec, len(specs))
 	for _, spec := range specs {
 		inForce[spec.ID] = spec
-		if !d.used(spec.ID) && desired.KnowsKind(spec.Kind) {
-			d.log.Warn("a node that nobody asked for is lifted", "node", spec.ID)
-			if err := d.kernel.RemoveNode(spec.ID); err != nil {
-				d.behind.nodes = true
-				d.complain(err)
-			}
-		}
 	}
 	for id := range d.stock {
 		if _, ok := inForce[id]; !ok {
@@ -281,15 +283,41 @@ func (d *Daemon) compare() {
 		}
 	}
 	d.followReservations()
-	for n := range d.nodes.All() {
-		have, ok := inForce[n.id]
-		if n.res.Pending() || ok && sameSpec(have, d.specOf(n)) || ok && have == n.drift {
-			continue
+	stays := func(s enforce.NodeSpec) bool { return d.used(s.ID) || !desired.KnowsKind(s.Kind) }
+	for _, step := range plan.Difference(inForce, d.unsettled(inForce), stays) {
+		switch n := d.nodes.Get(step.Node.ID); {
+		case step.Action == plan.Assign:
+			assign()
+		case step.Action == plan.Remove && !stays(step.Node):
+			d.removeUnwanted(step.Node.ID)
+		case step.Action == plan.Set && n != nil:
+			d.once(n, d.setNode(n, step.Node))
+			if have, ok := inForce[n.id]; ok && !step.IsInterim {
+				n.drift = have
+			}
 		}
-		d.once(n, d.apply(n))
-		if ok {
-			n.drift = have
+	}
+}
+
+// unsettled iterates over the nodes as the kernel should hold them, without those that the kernel reports as it did after
+// they were set last. The caller holds d.mu, or is the only one that knows the daemon yet.
+func (d *Daemon) unsettled(inForce map[uint32]enforce.NodeSpec) iter.Seq[enforce.NodeSpec] {
+	return func(yield func(enforce.NodeSpec) bool) {
+		for n := range d.nodes.All() {
+			have, ok := inForce[n.id]
+			if !n.res.Pending() && (!ok || have != n.drift) && !yield(d.specOf(n)) {
+				return
+			}
 		}
+	}
+}
+
+// removeUnwanted removes a node from the kernel that the daemon does not know.
+func (d *Daemon) removeUnwanted(id uint32) {
+	d.log.Warn("a node that nobody asked for is lifted", "node", id)
+	if err := d.kernel.RemoveNode(id); err != nil {
+		d.behind.nodes = true
+		d.complain(err)
 	}
 }
 

@@ -41,7 +41,7 @@ func (r *liftRequest) Find() error {
 	if err != nil {
 		return err
 	}
-	if n == nil || !n.commanded() && n.ruled.Empty() {
+	if n == nil || !n.IsCommanded() && n.Ruled.Empty() {
 		if n = r.d.scopeOf(r.res); n == nil {
 			return noLimit(r.subject)
 		}
@@ -60,9 +60,9 @@ func (r *liftRequest) Authorise() error {
 		return err
 	}
 	switch {
-	case r.By.Root(), !n.commanded():
+	case r.By.Root(), !n.IsCommanded():
 		return nil
-	case !n.asks(enforce.OwnerUser):
+	case !n.Asks(enforce.OwnerUser):
 		return setByAdministrator(r.subject)
 	}
 	return r.d.others(r.By, n, r.subject)
@@ -75,20 +75,20 @@ func setByAdministrator(s api.Subject) error {
 
 func (r *liftRequest) Plan(*transaction) error {
 	n, next := r.node, &r.next
-	switch r.Answer.Changed = n.commanded(); {
+	switch r.Answer.Changed = n.IsCommanded(); {
 	case !r.Answer.Changed: // every limit is from a rule
 	case r.By.Root():
-		next.requested, next.timed = limit.Owners{}, [enforce.Owners]desired.Timed{}
-		if n.asks(enforce.OwnerUser) {
+		next.Requested, next.Timed = limit.Owners{}, [enforce.Owners]desired.Timed{}
+		if n.Asks(enforce.OwnerUser) {
 			r.Warn(fmt.Sprintf("the limit that %s had set was lifted too", n.userName))
 		}
 	default:
-		next.requested[enforce.OwnerUser], next.timed[enforce.OwnerUser] = limit.Limit{}, desired.Timed{}
-		if n.asks(enforce.OwnerAdmin) {
+		next.Requested[enforce.OwnerUser], next.Timed[enforce.OwnerUser] = limit.Limit{}, desired.Timed{}
+		if n.Asks(enforce.OwnerAdmin) {
 			r.Warn("the limit that the administrator set stays")
 		}
 	}
-	next.reserved = r.d.worth(next.holding().Reservation())
+	next.Reserved = r.d.worth(next.Holding().Reservation())
 	return nil
 }
 
@@ -103,8 +103,8 @@ func (r *liftRequest) Finish() {
 		r.d.tellSet(r.before, r.next.ifAny(), r.whose())
 		r.d.log.Info("limit lifted", "subject", r.node.res.Subject.String(), "by", r.By.UID, "node", r.node.id)
 	}
-	for owner := range r.next.ruled.Owners {
-		r.Warn(ruleWarnings(r.next.ruled, enforce.Owner(owner))...)
+	for owner := range r.next.Ruled.Owners {
+		r.Warn(ruleWarnings(r.next.Ruled, enforce.Owner(owner))...)
 	}
 	r.show(&r.next)
 }

@@ -28,7 +28,7 @@ func (r *liftDestinationRequest) Find() error {
 	for _, n := range r.d.nodes.WithSubject(r.subject) {
 		switch {
 		case n.to == nil:
-		case r.By.Root() || n.own() && n.userUID == r.By.UID:
+		case r.By.Root() || n.IsOnlyUsers() && n.userUID == r.By.UID:
 			r.list, r.before = append(r.list, n), append(r.before, *n)
 		default:
 			r.others = r.others || n.record().DestinationIsFor(r.By)
@@ -50,7 +50,7 @@ func (r *liftDestinationRequest) Authorise() error {
 func (r *liftDestinationRequest) Plan(*transaction) error {
 	r.Answer.Changed = true
 	for _, n := range r.list {
-		if n.own() && r.By.Root() {
+		if n.IsOnlyUsers() && r.By.Root() {
 			r.Warn(fmt.Sprintf("the limit that %s had set was lifted", n.userName))
 		}
 	}

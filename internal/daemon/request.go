@@ -156,7 +156,7 @@ func (d *Daemon) request(ctx context.Context, r enforce.Request) (holds uint64, 
 	if n == nil {
 		return 0, nil
 	}
-	for _, owner := range n.holding() {
+	for _, owner := range n.Holding() {
 		if rate := owner.Rates()[r.Direction]; rate != 0 && (holds == 0 || rate < holds) {
 			holds = rate
 		}

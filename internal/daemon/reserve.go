@@ -8,38 +8,17 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/plan"
 )
-
-// reserved is the worth of a reservation while its link has a limit: the reserved part of that limit.
-type reserved struct {
-	link        uint32 // node of the link
-	bytesPerSec uint64
-}
-
-// promised returns the guaranteed egress of the node, in bytes/s.
-func (n *node) promised() uint64 {
-	if n.promisesNothing() {
-		return 0
-	}
-	if n.holding().Reservation() != (limit.Slice{}) {
-		return n.reserved.bytesPerSec
-	}
-	return n.holding().Guarantee()
-}
 
 // worth returns the worth of a reservation on a link with a limit on sending; without that limit it is nothing. The
 // caller holds d.mu.
-func (d *Daemon) worth(s limit.Slice) (r reserved) {
+func (d *Daemon) worth(s limit.Slice) plan.Worth {
 	link := d.linkOf(s)
-	if link == nil || link.sendingLimit() == 0 {
-		return r
+	if link == nil {
+		return plan.Worth{}
 	}
-	return reserved{link: link.id, bytesPerSec: link.slice(s.SliceNS, s.PeriodNS)}
-}
-
-// slice returns the worth of sliceNS in each periodNS of a link's limit on sending, in bytes/s.
-func (n *node) slice(sliceNS, periodNS uint64) uint64 {
-	return max(limit.PartOf(n.sendingLimit(), sliceNS, periodNS), 1)
+	return plan.WorthOf(s, link.id, link.sendingLimit())
 }
 
 // linkOf returns the node of a reservation's link, nil if the link has none. The caller holds d.mu.
@@ -57,11 +36,11 @@ func (d *Daemon) linkOf(s limit.Slice) *node {
 
 // checkReserve refuses a reservation on a link without a limit, and one beyond the grant. The caller holds d.mu.
 func (d *Daemon) checkReserve(by auth.Actor, n *node) error {
-	s := n.requested[by.Owner()].Reserve
+	s := n.Requested[by.Owner()].Reserve
 	if s == (limit.Slice{}) {
 		return nil
 	}
-	if d.worth(s).link != 0 {
+	if d.worth(s).Link != 0 {
 		return d.checkGranted(by, n)
 	}
 	return &api.Error{
@@ -74,12 +53,12 @@ func (d *Daemon) checkReserve(by auth.Actor, n *node) error {
 // followReservations updates the worth of reservations after a link has changed. The caller holds d.mu.
 func (d *Daemon) followReservations() {
 	for _, n := range d.nodes.Sorted() {
-		s := n.holding().Reservation()
+		s := n.Holding().Reservation()
 		if s == (limit.Slice{}) {
 			continue
 		}
-		if now := d.worth(s); now != n.reserved {
-			n.reserved = now
+		if now := d.worth(s); now != n.Reserved {
+			n.Reserved = now
 			d.once(n, d.apply(n))
 		}
 	}
@@ -91,8 +70,8 @@ func (d *Daemon) followReservations() {
 // endReservations releases the reservations whose time is over. The caller holds d.mu.
 func (d *Daemon) endReservations(now time.Time) {
 	for n := range d.nodes.All() {
-		for owner := range n.requested {
-			s := n.requested[owner].Reserve
+		for owner := range n.Requested {
+			s := n.Requested[owner].Reserve
 			if !s.IsOver(now) {
 				continue
 			}
@@ -108,7 +87,7 @@ func (d *Daemon) endReservations(now time.Time) {
 // release takes an owner's reservation of a node back. The caller holds d.mu.
 func (d *Daemon) release(n *node, owner enforce.Owner) error {
 	next := *n
-	next.requested[owner] = next.requested[owner].Merge(api.Wish{Reserve: &api.Reservation{}})
-	next.reserved = d.worth(next.holding().Reservation())
+	next.Requested[owner] = next.Requested[owner].Merge(api.Wish{Reserve: &api.Reservation{}})
+	next.Reserved = d.worth(next.Holding().Reservation())
 	return d.settle(n, &next, "the daemon")
 }

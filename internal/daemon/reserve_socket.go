@@ -5,6 +5,7 @@ import (
 
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/plan"
 )
 
 // A program reserves for one of its sockets by an option (include/netnice.h). The kernel side keeps the reservation,
@@ -56,7 +57,7 @@ func wantedOf(r enforce.Request, s enforce.SocketReservation, link *node) (enfor
 	case want.PeriodNS < limit.MinPeriodNS || want.PeriodNS > limit.MaxPeriodNS || want.SliceNS > want.PeriodNS:
 		return want, unix.EINVAL
 	default:
-		want.BytesPerSec = link.slice(want.SliceNS, want.PeriodNS)
+		want.BytesPerSec = plan.RateOf(link.sendingLimit(), want.SliceNS, want.PeriodNS)
 	}
 	return want, nil
 }
@@ -79,8 +80,7 @@ func (d *Daemon) leftFor(r enforce.Request, s enforce.SocketReservation, link *n
 	if s.SliceNS != 0 && s.Link == link.id {
 		taken -= min(taken, s.BytesPerSec)
 	}
-	most := limit.MostGuaranteed(link.sendingLimit())
-	left := most - min(most, taken)
+	left := plan.Enclosing{BytesPerSec: link.sendingLimit(), Taken: taken}.Left()
 	if !r.Admin {
 		granted := d.grantedTo(s.UID, link)
 		left = min(left, granted-min(granted, d.grantUsed(s.UID, link.id, 0, s.Cookie)))
@@ -96,7 +96,7 @@ func (d *Daemon) followSockets() error {
 		if link == nil || link.res.Kind != enforce.KindLink || link.sendingLimit() == 0 {
 			next.SocketSlice = enforce.SocketSlice{}
 		} else {
-			next.BytesPerSec = link.slice(s.SliceNS, s.PeriodNS)
+			next.BytesPerSec = plan.RateOf(link.sendingLimit(), s.SliceNS, s.PeriodNS)
 		}
 		if next == s {
 			continue

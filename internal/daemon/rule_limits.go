@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/observe"
+	"github.com/netnice/netnice/internal/plan"
 	"github.com/netnice/netnice/internal/rules"
 	"github.com/netnice/netnice/internal/source/rulefiles"
 )
@@ -82,9 +83,9 @@ func (h ruleHost) Review(looked map[uint32]bool, next func(uid uint32, before de
 		return
 	}
 	for _, n := range h.nodes.Sorted() {
-		if !n.ruled.Empty() && n.ruled.Destined == 0 && !looked[n.id] {
+		if !n.Ruled.Empty() && n.Ruled.Destined == 0 && !looked[n.id] {
 			changed := *n
-			changed.ruled = next(n.res.UID, n.ruled)
+			changed.Ruled = next(n.res.UID, n.Ruled)
 			h.changeRuled(n, &changed)
 		}
 	}
@@ -124,14 +125,14 @@ func (d *Daemon) applyRules(p rulefiles.Process) (id uint32, ok bool) {
 	}
 	var around []desired.Rules
 	for _, n := range d.treesAround(p.Resolved, own) {
-		around = append(around, n.ruled)
+		around = append(around, n.Ruled)
 	}
 	next := node{res: p.Resolved, since: time.Now()}
 	if own != nil {
 		next = *own
 	}
-	next.ruled = p.Own(next.ruled, around)
-	if p.UsersMatch && !next.ruled.Owners[enforce.OwnerUser].Empty() {
+	next.Ruled = p.Own(next.Ruled, around)
+	if p.UsersMatch && !next.Ruled.Owners[enforce.OwnerUser].Empty() {
 		next.setUser(p.UID)
 	}
 	switch {
@@ -166,7 +167,7 @@ func (d *Daemon) limitMatched(next *node, p rulefiles.Process) (*node, error) {
 
 // changeRuled brings the requests of rules for a node into force.
 func (d *Daemon) changeRuled(n, next *node) {
-	if n.ruled.Same(next.ruled) {
+	if n.Ruled.Same(next.Ruled) {
 		return
 	}
 	err := d.settle(n, next, observe.ByRule)
@@ -200,7 +201,7 @@ func (d *Daemon) treesAround(res identity.Resolved, own *node) []*node {
 func (d *Daemon) joinRule(res identity.Resolved, own *node, r rulefiles.Shared) error {
 	outer := uint32(0)
 	for i, n := range d.treesAround(res, own) {
-		if n.ruled.Has(r.Key) {
+		if n.Ruled.Has(r.Key) {
 			return nil
 		}
 		if i == 0 {
@@ -213,17 +214,17 @@ func (d *Daemon) joinRule(res identity.Resolved, own *node, r rulefiles.Shared) 
 	}
 	var shared *node
 	for n := range d.nodes.All() {
-		if n.ruled.Shared == r.Key && n.ruled.Outer == outer && n.res.UID == uid {
+		if n.Ruled.Shared == r.Key && n.Ruled.Outer == outer && n.res.UID == uid {
 			shared = n
 		}
 	}
 	isNew := shared == nil
-	next := node{res: r.Subject(outer, uid), since: time.Now(), ruled: desired.Rules{Shared: r.Key, Outer: outer}}
+	next := node{res: r.Subject(outer, uid), since: time.Now(), Wanted: plan.Wanted{Ruled: desired.Rules{Shared: r.Key, Outer: outer}}}
 	if isNew {
 		if err := d.quota(auth.Actor{UID: uid}, true); err != nil {
 			return err
 		}
-		next.ruled.Owners[r.Owner] = r.Request
+		next.Ruled.Owners[r.Owner] = r.Request
 		if r.Owner == enforce.OwnerUser {
 			next.setUser(uid)
 		}
@@ -254,8 +255,8 @@ func (d *Daemon) outerGone(gone *node) (moved []*node) {
 		return nil // nothing is inside it
 	}
 	for n := range d.nodes.All() {
-		if n.ruled.Shared != "" && n.ruled.Outer == gone.id {
-			n.ruled.Outer = gone.ruled.Outer
+		if n.Ruled.Shared != "" && n.Ruled.Outer == gone.id {
+			n.Ruled.Outer = gone.Ruled.Outer
 			d.file.Outdate()
 			moved = append(moved, n)
 		}

@@ -54,7 +54,7 @@ func (d *Daemon) leftByUser(by auth.Actor, origin, slice string) string {
 	}
 	stays := filepath.Join(root, identity.SliceFolder(slice))
 	for n := range d.nodes.All() {
-		if !n.own() && limitsBetween(n.res, stays, filepath.Join(root, origin)) {
+		if !n.IsOnlyUsers() && limitsBetween(n.res, stays, filepath.Join(root, origin)) {
 			return strings.TrimPrefix(n.res.Dir, strings.TrimSuffix(root, "/"))
 		}
 	}

@@ -198,7 +198,7 @@ func (r *subjectRequest) Finish() {
 		r.publish([]string{r.d.file.Path()}, r.logged()...)
 	}
 	if r.want.Empty() {
-		r.Warn(ruleWarnings(r.next.ruled, r.By.Owner())...)
+		r.Warn(ruleWarnings(r.next.Ruled, r.By.Owner())...)
 	}
 	if now := r.show(&r.next); r.Answer.Changed && r.Answer.Node != nil {
 		r.Warn(request.PromisedWarnings(now, r.had, r.want)...)
@@ -219,7 +219,7 @@ func (d *Daemon) warnings(by auth.Actor, req api.SetRequest, old, next *node, wa
 	list = append(list, d.guaranteeWarnings(req, next)...)
 	list = append(list, d.weightWarnings(req, next)...)
 	list = append(list, d.meterWarnings(req.Wish, want)...)
-	list = append(list, request.Overruled(by.Owner(), req.Wish, next.holding())...)
+	list = append(list, request.Overruled(by.Owner(), req.Wish, next.Holding())...)
 	if next.res.Pending() {
 		list = append(list, fmt.Sprintf("%s does not run; the limit holds as soon as it does", next.res.Subject))
 	}

@@ -162,7 +162,7 @@ func startWith(b *testing.B, n int) (h *harness, set func(user, rate uint64)) {
 		user := &node{id: h.freeID(), since: time.Now(), res: identity.Resolved{
 			Subject: api.Subject{Kind: api.KindUser, ID: fmt.Sprintf("u%d", i)}, Kind: enforce.KindUser, Key: uint64(firstUser + i), UID: uint32(firstUser + i),
 		}}
-		user.requested[enforce.OwnerAdmin].Up = 1
+		user.Requested[enforce.OwnerAdmin].Up = 1
 		h.keepNode(user)
 	}
 	h.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/plan"
 )
 
 func TestSetChangeLift(t *testing.T) {
@@ -272,7 +273,7 @@ func TestCapPerUser(t *testing.T) {
 	h.mu.Lock()
 	for range auth.MaxNodesPerUser {
 		id := h.freeID()
-		n := &node{id: id, userUID: bob.UID, requested: limit.Owners{enforce.OwnerUser: {Up: 1}}}
+		n := &node{id: id, userUID: bob.UID, Wanted: plan.Wanted{Requested: limit.Owners{enforce.OwnerUser: {Up: 1}}}}
 		n.res.Kind, n.res.Key = enforce.KindUser, uint64(1e6+id)
 		h.keepNode(n)
 	}

@@ -219,7 +219,7 @@ func (d *Daemon) newToward(by auth.Actor, p part) node {
 // alone reports whether a node needs no node for the subject that it is under: a user's limits in the kernel apply to
 // that user's own processes only.
 func (p part) alone(n *node) bool {
-	return p.everybody() || n.own() && p.under.Kind == enforce.KindUser && p.under.UID == n.userUID
+	return p.everybody() || n.IsOnlyUsers() && p.under.Kind == enforce.KindUser && p.under.UID == n.userUID
 }
 
 // roomToward refuses a limit beyond the number that the kernel side can compare or hold. The caller holds d.mu.
@@ -232,8 +232,8 @@ func (d *Daemon) roomToward(n *node, p part) error {
 	if d.nodes.Get(n.id) != nil {
 		extra = nil // it is among the nodes already
 	}
-	made, over := d.compileDestinations(extra)
-	if prefix, ok := over[n.book()]; ok {
+	made := d.compileDestinations(extra)
+	if prefix, ok := made.Over[n.book()]; ok {
 		return &api.Error{
 			Code:    api.CodeConflict,
 			Message: fmt.Sprintf("more than %d limits and rules would be for %v, each range of ports counted", enforce.MostDestinationRules, prefix),
@@ -241,15 +241,15 @@ func (d *Daemon) roomToward(n *node, p part) error {
 		}
 	}
 	own := 0
-	for _, list := range made.prefixes {
-		if list.Book == n.userUID && n.own() {
+	for _, list := range made.Prefixes {
+		if list.Book == n.userUID && n.IsOnlyUsers() {
 			own++
 		}
 	}
 	if own > rules.MaxUserDestinations {
 		return full("you name as many prefixes in", rules.MaxUserDestinations, "lift some first: netnice ls")
 	}
-	if len(made.prefixes) > enforce.MostDestinationPrefixes {
+	if len(made.Prefixes) > enforce.MostDestinationPrefixes {
 		return full("as many prefixes are named in", enforce.MostDestinationPrefixes, "lift some first: netnice ls")
 	}
 	return nil

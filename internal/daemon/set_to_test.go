@@ -244,3 +244,17 @@ func TestSetToFile(t *testing.T) {
 	require.NoError(t, err)
 	require.NoDirExists(t, opts.StateDir+"/lists")
 }
+
+// A node that is set in the place of a lost one is another node to the kernel. So the kernel is told again which nodes
+// hold for which destination.
+func TestLostDestinationIsAssignedAgain(t *testing.T) {
+	fake := new(enforcetest.Kernel)
+	h := start(t, fake, testOptions(t, fake))
+	id := h.mustSet(root, "to:10.0.0.0/8", up(1e6)).ID
+	calls := fake.Calls("SetDestinations")
+	fake.Drop(id)
+	h.eventually("it is set and assigned", func() bool {
+		_, ok := fake.Spec(id)
+		return ok && fake.Calls("SetDestinations") > calls
+	})
+}

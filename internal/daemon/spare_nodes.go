@@ -6,6 +6,7 @@ import (
 
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/plan"
 )
 
 // A limit for each peer has preallocated nodes, ready to apply: the first byte to a new address is limited, also while
@@ -21,23 +22,15 @@ const (
 	stockAtOnce = 16
 )
 
-// stockSpec returns a preallocated node of a limit, without an id.
-func (d *Daemon) stockSpec(n *node) enforce.NodeSpec {
-	spec := d.specOf(n)
-	spec.ID, spec.Subject, spec.Store, spec.Each = 0, 0, n.id, false
-	spec.Ceilings = n.holding().Ceilings()
-	return spec
-}
-
 // stockSize returns the number of preallocated nodes that a limit may have beside those of other limits.
 func (d *Daemon) stockSize(of *node) int {
 	room, most := mostStock, stockOfAdmin
-	if of.own() {
+	if of.IsOnlyUsers() {
 		room, most = min(room, stockPerUser), stockOfUser
 	}
 	for _, spec := range d.stock {
 		n := d.nodes.Get(spec.Store)
-		if spec.Store != of.id && (!of.own() || n != nil && n.own() && d.countsAs(n.userUID) == d.countsAs(of.userUID)) {
+		if spec.Store != of.id && (!of.IsOnlyUsers() || n != nil && n.IsOnlyUsers() && d.countsAs(n.userUID) == d.countsAs(of.userUID)) {
 			room--
 		}
 	}
@@ -47,7 +40,7 @@ func (d *Daemon) stockSize(of *node) int {
 // stockUp preallocates nodes for a limit up to the allowed number, at most stockAtOnce at a time, and gives all of them
 // its present settings. The caller holds d.mu.
 func (d *Daemon) stockUp(of *node) error {
-	want := d.stockSpec(of)
+	want := plan.Stored(of.planned(), &of.Wanted, d.machine())
 	have := 0
 	for id, spec := range d.stock {
 		if spec.Store != of.id {

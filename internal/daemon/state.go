@@ -6,6 +6,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/plan"
 )
 
 // wanted returns the node as the state file has it. The record shares its parts with the node: it is written before the
@@ -14,11 +15,11 @@ func (n *node) wanted() desired.Record {
 	s := desired.Record{
 		ID: n.id, Subject: n.res.Subject, Kind: n.res.Kind, Key: n.res.Key, StartNS: n.res.StartBoottimeNS,
 		UID: n.res.UID, Name: n.res.Name, Dir: n.res.Dir,
-		Admin: n.requested[enforce.OwnerAdmin], User: n.requested[enforce.OwnerUser], UserUID: n.userUID,
+		Admin: n.Requested[enforce.OwnerAdmin], User: n.Requested[enforce.OwnerUser], UserUID: n.userUID,
 		Since: n.since, Scope: n.scope, Group: n.group,
 	}
-	if !n.ruled.Empty() || n.ruled.Outer != 0 {
-		s.Rules = &n.ruled
+	if !n.Ruled.Empty() || n.Ruled.Outer != 0 {
+		s.Rules = &n.Ruled
 	}
 	if n.to != nil {
 		s.To = &desired.Destination{Names: n.to.names, Each: n.to.each, Met: n.to.met}
@@ -27,8 +28,8 @@ func (n *node) wanted() desired.Record {
 		}
 	}
 	s.Marker = n.holds > 0
-	if n.timed != [enforce.Owners]desired.Timed{} {
-		s.Timed = &n.timed
+	if n.Timed != [enforce.Owners]desired.Timed{} {
+		s.Timed = &n.Timed
 	}
 	return s
 }
@@ -41,29 +42,29 @@ func nodeOf(s desired.Record) *node {
 			Subject: s.Subject, Kind: s.Kind, Key: s.Key, StartBoottimeNS: s.StartNS,
 			UID: s.UID, Name: s.Name, Dir: s.Dir,
 		},
-		requested: limit.Owners{enforce.OwnerAdmin: s.Admin, enforce.OwnerUser: s.User},
-		since:     s.Since,
-		scope:     s.Scope,
-		group:     s.Group,
-		marker:    s.Marker,
+		Wanted: plan.Wanted{Requested: limit.Owners{enforce.OwnerAdmin: s.Admin, enforce.OwnerUser: s.User}},
+		since:  s.Since,
+		scope:  s.Scope,
+		group:  s.Group,
+		marker: s.Marker,
 	}
 	if s.Timed != nil {
-		n.timed = *s.Timed
+		n.Timed = *s.Timed
 	}
 	if s.To != nil {
 		n.to, n.scopeID = &toward{names: s.To.Names, each: s.To.Each, met: s.To.Met}, s.To.Scope
 		n.to.selector, _, _ = destination.Parse(s.Subject.ID) // check has parsed it before
 	}
 	if s.Rules != nil {
-		n.ruled = *s.Rules
-		for owner := range n.ruled.Owners {
-			if o := &n.ruled.Owners[owner]; o.Facts == nil && len(o.Rules) > 0 {
-				o.Facts = n.ruled.Facts
+		n.Ruled = *s.Rules
+		for owner := range n.Ruled.Owners {
+			if o := &n.Ruled.Owners[owner]; o.Facts == nil && len(o.Rules) > 0 {
+				o.Facts = n.Ruled.Facts
 			}
 		}
-		n.ruled.Facts = nil
+		n.Ruled.Facts = nil
 	}
-	if n.asks(enforce.OwnerUser) || !n.ruled.Owners[enforce.OwnerUser].Empty() {
+	if n.Asks(enforce.OwnerUser) || !n.Ruled.Owners[enforce.OwnerUser].Empty() {
 		n.setUser(s.UserUID)
 	}
 	return n

@@ -66,7 +66,7 @@ func fakeProc(t testing.TB) string {
 }
 
 // startFuzz returns options for daemons in these tests: they find no processes of the machine, and make no look-ups.
-func startFuzz(f *testing.F) Options {
+func startFuzz(f testing.TB) Options {
 	opts := testOptions(f, &enforcetest.Kernel{})
 	opts.Logger = slog.New(slog.DiscardHandler)
 	opts.Identity.Proc, opts.Identity.VarLib = fakeProc(f), f.TempDir()

@@ -9,6 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/plan"
 )
 
 // Settings that an administrator makes for the whole machine override the settings of limits. They have a file of their
@@ -109,7 +110,7 @@ func (d *Daemon) changeSystem(next machineWide) error {
 // applyTotals sets all nodes in the kernel that limit both directions together. The caller holds d.mu.
 func (d *Daemon) applyTotals() error {
 	for _, n := range d.nodes.Sorted() {
-		if !n.holding().HasTotal() {
+		if !n.Holding().HasTotal() {
 			continue
 		}
 		if err := d.apply(n); err != nil {
@@ -121,9 +122,7 @@ func (d *Daemon) applyTotals() error {
 
 // specOf returns a node as the kernel should have it, with the settings for the whole machine. The caller holds d.mu.
 func (d *Daemon) specOf(n *node) enforce.NodeSpec {
-	spec := n.spec()
-	spec.MeterOff = d.meterOff(n)
-	return spec
+	return plan.Spec(n.planned(), &n.Wanted, d.machine())
 }
 
 // requestedOf is limit.OfNode for a node that another daemon has left. While the meter of the whole machine is
@@ -136,12 +135,8 @@ func (d *Daemon) requestedOf(spec enforce.NodeSpec) limit.Owners {
 	return limit.OfNode(spec)
 }
 
-// meterOff reports whether traffic that a node receives does not count in its total. Either its owners request that, or
-// it is set for the whole machine, whatever the owners request. The caller holds d.mu.
-func (d *Daemon) meterOff(n *node) bool {
-	w := n.holding()
-	return w.MeterOff() || d.system.InputMeterOff && w.HasTotal()
-}
+// machine returns the settings for the whole machine, for the plan. The caller holds d.mu.
+func (d *Daemon) machine() plan.Machine { return plan.Machine{InputMeterOff: d.system.InputMeterOff} }
 
 // meterWarnings warns that a total counts only sent traffic, if the caller sets a total or has it count received
 // traffic.

@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/plan"
 	"github.com/netnice/netnice/internal/scope"
 )
 
@@ -41,8 +42,8 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 		n := nodeOf(s)
 		byID[s.ID] = n
 		if !sameBoot {
-			for owner := range n.timed {
-				n.timed[owner].MoveToThisBoot()
+			for owner := range n.Timed {
+				n.Timed[owner].MoveToThisBoot()
 			}
 		}
 		if !sameBoot && n.forgetBoot() && n.empty() && !n.marker {
@@ -51,7 +52,7 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 		}
 		i := -1
 		if sameBoot && !n.res.Pending() {
-			i = slices.IndexFunc(inForce, func(spec enforce.NodeSpec) bool { return sameIdentity(spec, n.spec()) })
+			i = slices.IndexFunc(inForce, func(spec enforce.NodeSpec) bool { return plan.SameSubject(spec, n.spec()) })
 		}
 		if i < 0 {
 			lost = append(lost, n)
@@ -63,7 +64,7 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 				continue
 			}
 			if !n.isEach() { // only the record has its destination, and the limit in force its rate
-				n.requested, n.timed = d.requestedOf(inForce[i]), [enforce.Owners]desired.Timed{}
+				n.Requested, n.Timed = d.requestedOf(inForce[i]), [enforce.Owners]desired.Timed{}
 				n.takeLapses(inForce[i])
 			}
 		}
@@ -93,7 +94,7 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 	for _, n := range lost {
 		if doubtful {
 			d.log.Warn("a limit of the damaged file is not in force, and is not set again: it may have been lifted", "subject", n.res.Subject.String(),
-				"up", n.requested[enforce.OwnerAdmin].Up, "down", n.requested[enforce.OwnerAdmin].Down, "total", n.requested[enforce.OwnerAdmin].Total)
+				"up", n.Requested[enforce.OwnerAdmin].Up, "down", n.Requested[enforce.OwnerAdmin].Down, "total", n.Requested[enforce.OwnerAdmin].Total)
 			continue
 		}
 		d.restore(ctx, n, sameBoot)
@@ -101,7 +102,7 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 	for n := range d.nodes.All() {
 		d.startWatch(n)
 	}
-	d.compare()
+	d.compare(func() {}) // adoptToward tells the kernel, as soon as it knows what the nodes are under
 	d.adoptToward(byID)
 	if err := d.kernel.Settle(); err != nil {
 		d.log.Warn("what another release left in force is not removed", "err", err)
@@ -167,7 +168,7 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 // stranger makes a node for a limit in force that is not in the file. It returns nil for a kind that this daemon does
 // not know.
 func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
-	n := &node{id: spec.ID, requested: d.requestedOf(spec), since: time.Now(), applied: true}
+	n := &node{id: spec.ID, Wanted: plan.Wanted{Requested: d.requestedOf(spec)}, since: time.Now(), applied: true}
 	n.takeLapses(spec)
 	switch spec.Kind {
 	case enforce.KindHost:
@@ -194,8 +195,8 @@ func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
 	}
 	n.res.Kind, n.res.Key = spec.Kind, spec.Subject
 	n.setUser(n.res.UID)
-	if !n.commanded() {
-		n.requested[enforce.OwnerAdmin].Weight = limit.DefaultWeight
+	if !n.IsCommanded() {
+		n.Requested[enforce.OwnerAdmin].Weight = limit.DefaultWeight
 	}
 	return n
 }

@@ -16,15 +16,15 @@ import (
 // place returns the limit of an owner that a request changes: the one for a time, or the other one.
 func (n *node) place(owner enforce.Owner, req api.SetRequest) *limit.Limit {
 	if req.ForNS != 0 {
-		return &n.timed[owner].Limit
+		return &n.Timed[owner].Limit
 	}
-	return &n.requested[owner]
+	return &n.Requested[owner]
 }
 
 // timeFrom completes a request that was merged into its place. A limit for a time ends that long from now. Another one
 // ends what it replaces of the limit for a time.
 func (n *node) timeFrom(owner enforce.Owner, req api.SetRequest) {
-	t := &n.timed[owner]
+	t := &n.Timed[owner]
 	if req.ForNS != 0 {
 		t.SpanNS = req.ForNS
 		t.EndIn(time.Duration(req.ForNS))
@@ -32,32 +32,6 @@ func (n *node) timeFrom(owner enforce.Owner, req api.SetRequest) {
 	}
 	if t.Limit = t.Limit.Without(req.Wish); t.Limit.Empty() {
 		*t = desired.Timed{}
-	}
-}
-
-// asks reports whether commands of an owner ask for something.
-func (n *node) asks(owner enforce.Owner) bool {
-	return !n.requested[owner].Empty() || n.timed[owner] != desired.Timed{}
-}
-
-// commanded reports whether commands ask for something.
-func (n *node) commanded() bool { return n.asks(enforce.OwnerAdmin) || n.asks(enforce.OwnerUser) }
-
-// lapses adds to the ceilings of the moment what they become when limits for a time end.
-func (n *node) lapses(ceilings *[enforce.Owners][enforce.Directions]enforce.Ceiling) {
-	if n.timed == [enforce.Owners]desired.Timed{} {
-		return
-	}
-	for owner := range n.timed {
-		end := n.timed[owner].EndBoottimeNS
-		if end == 0 {
-			continue
-		}
-		for dir, rate := range n.requested[owner].Over(n.ruled.Owners[owner].Wish).Rates() {
-			if c := &ceilings[owner][dir]; c.BytesPerSec != rate {
-				c.Lapse = enforce.Lapse{BoottimeNS: end, BytesPerSec: rate}
-			}
-		}
 	}
 }
 
@@ -71,12 +45,12 @@ func (n *node) takeLapses(spec enforce.NodeSpec) {
 			}
 			for _, r := range limit.Rates {
 				if r.Direction == enforce.Direction(dir) && !r.Least {
-					*r.Of(&n.timed[owner].Limit), *r.Of(&n.requested[owner]) = c.BytesPerSec, c.Lapse.BytesPerSec
+					*r.Of(&n.Timed[owner].Limit), *r.Of(&n.Requested[owner]) = c.BytesPerSec, c.Lapse.BytesPerSec
 				}
 			}
-			n.timed[owner].SpanNS = max(c.Lapse.BoottimeNS, identity.BootTimeNS()) - identity.BootTimeNS()
-			n.timed[owner].EndIn(time.Duration(n.timed[owner].SpanNS))
-			n.timed[owner].EndBoottimeNS = c.Lapse.BoottimeNS
+			n.Timed[owner].SpanNS = max(c.Lapse.BoottimeNS, identity.BootTimeNS()) - identity.BootTimeNS()
+			n.Timed[owner].EndIn(time.Duration(n.Timed[owner].SpanNS))
+			n.Timed[owner].EndBoottimeNS = c.Lapse.BoottimeNS
 		}
 	}
 }
@@ -86,12 +60,12 @@ func (d *Daemon) endTimed() {
 	now := identity.BootTimeNS()
 	for n := range d.nodes.All() {
 		next := *n
-		for owner := range n.timed {
-			if n.timed[owner].IsOver(now) {
-				next.timed[owner] = desired.Timed{}
+		for owner := range n.Timed {
+			if n.Timed[owner].IsOver(now) {
+				next.Timed[owner] = desired.Timed{}
 			}
 		}
-		if next.timed == n.timed {
+		if next.Timed == n.Timed {
 			continue
 		}
 		if err := d.settle(n, &next, "its time"); err != nil {

@@ -1,17 +1,17 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/plan"
 )
 
 // Limits that commands set on a destination have nodes like those of rules. Each node belongs to one owner; another
@@ -33,7 +33,7 @@ type toward struct {
 
 // owner returns the owner of a node that has only one owner.
 func (n *node) owner() enforce.Owner {
-	if n.own() {
+	if n.IsOnlyUsers() {
 		return enforce.OwnerUser
 	}
 	return enforce.OwnerAdmin
@@ -41,7 +41,7 @@ func (n *node) owner() enforce.Owner {
 
 // book returns the number of the rule set in which the kernel side looks for the node.
 func (n *node) book() uint32 {
-	if n.own() {
+	if n.IsOnlyUsers() {
 		return n.userUID
 	}
 	return enforce.BookAdmin
@@ -56,89 +56,47 @@ func towardKey(book uint32, s api.Subject, under identity.Resolved) uint64 {
 
 // commanded holds the destination limits of commands, compiled for the kernel side.
 type commanded struct {
-	known    bool // the fields below are up to date
-	prefixes []enforce.DestinationPrefix
-	numbers  map[uint32]uint32 // number of a node's selector, by the node's id
+	known bool // the rest is up to date
+	plan.Destinations
 }
 
 // outdateDestinations has the destination limits of commands compiled again. The caller holds d.mu.
 func (d *Daemon) outdateDestinations() { d.commanded.known = false }
 
-// rank returns the order in which limits for the same part are tried: the innermost first.
-func (t *toward) rank() int {
-	switch {
-	case t.scope == nil:
-		return rankEverybody
-	case t.scope.res.Kind == enforce.KindTree:
-		return 0
-	case t.scope.res.Kind == enforce.KindCgroup:
-		return 1
-	}
-	return 2
+// compileDestinations compiles the lists of all prefixes, with one more node if extra is not nil. The caller holds d.mu.
+func (d *Daemon) compileDestinations(extra *node) plan.Destinations {
+	return plan.DestinationsOf(func(yield func(plan.Part) bool) {
+		nodes := d.nodes.Sorted()
+		if extra != nil {
+			nodes = append(nodes, extra)
+		}
+		for _, n := range nodes {
+			if n.to != nil && !n.to.leaving && !yield(d.partLimited(n)) {
+				return
+			}
+		}
+	}, plan.FileRules{Prefixes: d.destined.Prefixes, HasNumber: d.destined.HasNumber})
 }
 
-const rankEverybody = 3
-
-// compileDestinations compiles the lists of all prefixes, with one more node if extra is not nil. The map over holds,
-// by the rule set, a prefix that has too many limits and rules. The caller holds d.mu.
-func (d *Daemon) compileDestinations(extra *node) (made commanded, over map[uint32]netip.Prefix) {
-	books := map[uint32]map[uint32]destination.Limit{} // keyed by the rule set, then by the number
-	made.numbers, over = map[uint32]uint32{}, map[uint32]netip.Prefix{}
-	used := map[uint32]string{}
-	nodes := d.nodes.Sorted()
-	if extra != nil {
-		nodes = append(nodes, extra)
+// partLimited returns the part of the traffic that a command's node limits. The caller holds d.mu.
+func (d *Daemon) partLimited(n *node) plan.Part {
+	p := plan.Part{
+		Place: n.holdsAt(), RuleSet: n.book(),
+		Selector: n.to.selector, Resolved: d.names.Resolved(n.to.selector), Listed: d.listed(n),
 	}
-	for _, n := range nodes {
-		if n.to == nil || n.to.leaving {
-			continue
-		}
-		if books[n.book()] == nil {
-			books[n.book()] = map[uint32]destination.Limit{}
-		}
-		number := d.numberToward(n, used)
-		made.numbers[n.id] = number
-		books[n.book()][number] = destination.Limit{Selector: d.names.Resolved(n.to.selector), Listed: d.listed(n), Rule: number, Rank: n.to.rank()}
+	if n.to.scope != nil {
+		p.Under = n.to.scope.res.Kind
 	}
-	files := map[uint32][]enforce.DestinationPrefix{}
-	for _, p := range d.destined.Prefixes {
-		files[p.Book] = append(files[p.Book], p)
-		if books[p.Book] == nil {
-			books[p.Book] = map[uint32]destination.Limit{}
-		}
-	}
-	for _, book := range slices.Sorted(maps.Keys(books)) {
-		limits := make([]destination.Limit, 0, len(books[book]))
-		for _, number := range slices.Sorted(maps.Keys(books[book])) {
-			limits = append(limits, books[book][number])
-		}
-		list, full := destination.Compile(book, limits, files[book])
-		made.prefixes = append(made.prefixes, list...)
-		if len(full) > 0 {
-			over[book] = full[0]
-		}
-	}
-	made.known = true
-	return made, over
+	return p
 }
 
-// numberToward returns the number of a node's selector and rank. All nodes of one owner for the same part and rank
-// share it. The kernel side tells them apart by their places on the path. The number is the same for each daemon.
-func (d *Daemon) numberToward(n *node, used map[uint32]string) uint32 {
-	whose := fmt.Sprintf("%d to %s of rank %d", n.book(), n.to.selector, n.to.rank())
-	h := fnv.New32a()
-	fmt.Fprint(h, whose)
-	flags := enforce.ProtocolFlag(n.to.selector.Protocol)
-	if n.to.scope == nil {
-		flags |= enforce.RuleEverybody
+// holdsAt returns where a command's node for a part of the traffic holds.
+func (n *node) holdsAt() plan.Place {
+	at := plan.Place{Node: n.id}
+	if n.to.scope != nil {
+		at.Scope = n.to.scope.id
 	}
-	for number := h.Sum32(); ; number++ {
-		number = number&^enforce.RuleFlags | flags
-		if !d.destined.HasNumber(number) && number&^enforce.RuleFlags != 0 && (used[number] == "" || used[number] == whose) {
-			used[number] = whose
-			return number
-		}
-	}
+	return at
 }
 
 // bindDestinations reports whether the daemon knows the rules of files, beside which the limits of commands hold. With
@@ -153,6 +111,14 @@ func (d *Daemon) bindDestinations() bool {
 		}
 	}
 	return true
+}
+
+// assignAgain tells the kernel which nodes hold for which destination, after it has lost some. The caller holds d.mu.
+func (d *Daemon) assignAgain() {
+	if d.behind.destinations == nil {
+		d.behind.destinations = errors.New("nodes for destinations were lost")
+	}
+	d.retryDestinations()
 }
 
 // retryDestinations tells the kernel again which nodes hold for which destination, if it has refused that. The first
@@ -171,19 +137,13 @@ func (d *Daemon) retryDestinations() {
 	}
 }
 
-// usesToward lists the places where nodes set by commands hold.
-func (d *Daemon) usesToward() (uses []enforce.DestinationUse) {
+// places lists where the nodes set by commands hold. The caller holds d.mu.
+func (d *Daemon) places(yield func(plan.Place) bool) {
 	for _, n := range d.nodes.Sorted() {
-		if n.to == nil || n.to.leaving {
-			continue
+		if n.to != nil && !n.to.leaving && !yield(n.holdsAt()) {
+			return
 		}
-		use := enforce.DestinationUse{Rule: d.commanded.numbers[n.id], Node: n.id}
-		if n.to.scope != nil {
-			use.Scope = n.to.scope.id
-		}
-		uses = append(uses, use)
 	}
-	return uses
 }
 
 // endToward lifts the destination limits under a subject that is gone. The caller holds d.mu.

@@ -176,7 +176,7 @@ func (tx *transaction) lift(n *node) error {
 	moved := d.outerGone(n)
 	tx.OnFailure(func() error {
 		for _, inside := range moved {
-			inside.ruled.Outer = n.id
+			inside.Ruled.Outer = n.id
 		}
 		d.keepNode(n)
 		return d.reapply(n, before.applied)
@@ -199,7 +199,7 @@ func (tx *transaction) followedBy(before, now *node) {
 	if now.res.Kind == enforce.KindLink {
 		tx.Then(tx.d.followReservations)
 	}
-	had, has := before.requested[enforce.OwnerAdmin].Grant, now.requested[enforce.OwnerAdmin].Grant
+	had, has := before.Requested[enforce.OwnerAdmin].Grant, now.Requested[enforce.OwnerAdmin].Grant
 	if had != has {
 		tx.Then(func() { tx.d.followGrant(uint32(now.res.Key), cmp.Or(had.Link, has.Link)) })
 	}

@@ -133,7 +133,7 @@ func destinationOfRuleByName(t *testing.T, cgroup string, mayKnow bool) {
 	defer c.mu.Unlock()
 	tree := c.nodes.FindName(identity.PIDSubject(4711))
 	require.NotNil(t, tree)
-	require.Len(t, tree.ruled.Owners[enforce.OwnerAdmin].To, 1)
+	require.Len(t, tree.Ruled.Owners[enforce.OwnerAdmin].To, 1)
 	found := 0
 	for n := range c.nodes.All() {
 		if n.res.Kind == enforce.KindDestination {

@@ -76,7 +76,7 @@ func TestDestinationIsFor(t *testing.T) {
 	own := &node{id: 5, res: identity.Resolved{Kind: enforce.KindCgroup}, scope: &desired.Scope{UID: bobs.UID}}
 	limited := func(scope *node, change ...func(*node)) *node {
 		n := &node{res: identity.Resolved{Subject: api.Subject{Kind: api.KindTo, ID: "203.0.113.7"}, Kind: enforce.KindDestination}, to: &toward{scope: scope}}
-		n.requested[enforce.OwnerAdmin].Up = 1
+		n.Requested[enforce.OwnerAdmin].Up = 1
 		if scope != nil {
 			n.res.UID = scope.res.UID
 		}
@@ -86,21 +86,21 @@ func TestDestinationIsFor(t *testing.T) {
 		return n
 	}
 	byBob := func(n *node) {
-		n.requested = limit.Owners{enforce.OwnerUser: limit.Limit{Up: 1}}
+		n.Requested = limit.Owners{enforce.OwnerUser: limit.Limit{Up: 1}}
 		n.userUID = bobs.UID
 	}
 	each, met := func(n *node) { n.to.each = 5 }, func(n *node) { n.to.met = true }
 	rule := func(uid, number uint32, change ...func(*node)) *node {
 		n := &node{res: identity.Resolved{Subject: api.Subject{Kind: api.KindRule, ID: "r"}, Kind: enforce.KindDestination, UID: uid}}
-		n.ruled.Destined = number
-		n.ruled.Owners[enforce.OwnerAdmin].Rules = []rules.Origin{{Key: "k"}}
+		n.Ruled.Destined = number
+		n.Ruled.Owners[enforce.OwnerAdmin].Rules = []rules.Origin{{Key: "k"}}
 		for _, c := range change {
 			c(n)
 		}
 		return n
 	}
 	ruleOfBob := func(n *node) {
-		n.ruled.Owners = [enforce.Owners]desired.OwnerRules{enforce.OwnerUser: {Rules: []rules.Origin{{Key: "k"}}}}
+		n.Ruled.Owners = [enforce.Owners]desired.OwnerRules{enforce.OwnerUser: {Rules: []rules.Origin{{Key: "k"}}}}
 		n.userUID = bobs.UID
 	}
 	for name, c := range map[string]struct {

@@ -21,6 +21,9 @@ const (
 	MaxBurstNS = uint64(time.Minute)
 	// MaxDSCP is the highest value of a DSCP.
 	MaxDSCP = 63
+	// NeverReached is a rate in bytes/s that no traffic reaches. The node of such a limit on a part of the traffic notes
+	// the peers that it meets.
+	NeverReached = 100_000_000_000
 )
 
 // Limit is one owner's request for a subject. The zero value requests nothing. Its JSON form is that of the state file.

@@ -8,7 +8,7 @@ type mutation struct {
 	pkg, run string // the test that is expected to find it; otherwise `make test` decides
 }
 
-const e2e, pureDaemon = "./internal/e2e", "./internal/daemon"
+const e2e, pureDaemon, purePlan = "./internal/e2e", "./internal/daemon", "./internal/plan"
 
 var mutations = []mutation{
 	{
@@ -71,6 +71,21 @@ var mutations = []mutation{
 		"a limit is not lifted", "internal/daemon/reconcile.go",
 		"if err := d.kernel.RemoveNode(n.id); err != nil {\n\t\treturn fmt.Errorf(\"lift", "if err := error(nil); err != nil {\n\t\treturn fmt.Errorf(\"lift",
 		pureDaemon, "^TestSetChangeLift$",
+	},
+	{
+		"limits are loosened before others are tightened", "internal/plan/difference.go",
+		"return slices.Concat(steps, loosen, remove)", "return slices.Concat(loosen, remove, steps)",
+		purePlan, "^TestStepsAllowNoMore$",
+	},
+	{
+		"a node with another DSCP in the kernel is not set again", "internal/plan/difference.go",
+		"s.StartBoottimeNS, s.Parent, s.BacklogNS = 0, 0, 0", "s.StartBoottimeNS, s.Parent, s.BacklogNS, s.DSCP = 0, 0, 0, 0",
+		purePlan, "^TestEachFieldIsCompared$",
+	},
+	{
+		"destinations keep the numbers of former limits", "internal/daemon/transaction.go",
+		"\ttx.d.outdateDestinations()\n", "",
+		pureDaemon, "^TestIncrementsEqualTheWhole$",
 	},
 	{
 		"rights let everybody pass", "internal/auth/auth.go",
