@@ -141,6 +141,11 @@ func TestGuidePages(t *testing.T) {
 	index, err := os.ReadFile(project + commandList)
 	require.NoError(t, err)
 	for _, d := range documents(t) {
+		for _, b := range d.blocks {
+			if b.Kind == "console" {
+				require.NotEmpty(t, testutil.Commands(b)[0].Text, "%s:%d: a console block begins with a command", d.path, b.Line)
+			}
+		}
 		lines := strings.Count(d.text, "\n")
 		switch d.path {
 		case "README.md":
