@@ -13,10 +13,12 @@ import (
 // guide limits. Its value is the verb of the page.
 const guideProgram = "NETNICE_GUIDE_PROGRAM"
 
-// The host that the programs of the guide talk to. Pages name it by the address on the left.
+// The host that the programs of the guide talk to, this machine, and their network. Pages name them by the addresses on
+// the left.
 const (
 	guidePageHost, guideHost = "192.0.2.7", "10.98.0.2"
 	guidePageSelf, guideSelf = "192.0.2.10", "10.98.0.1"
+	guidePageNet, guideNet   = "192.0.2.0/24", "10.98.0.0/24"
 )
 
 // Ports of that host: the first reads, the second sends, the third reads datagrams.

@@ -101,8 +101,12 @@ func newReader(t *testing.T, page string) *reader {
 	if err := os.Chmod(r.files, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r.toReal = []string{"eth0", testbed.Device, guidePageHost, guideHost, guidePageSelf, guideSelf}
-	r.back = []string{r.files + "/programs", "/usr/bin", testbed.Device, "eth0", guideHost, guidePageHost, guideSelf, guidePageSelf}
+	test, err := os.Executable() // the parent of the programs
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.toReal = []string{"eth0", testbed.Device, guidePageNet, guideNet, guidePageHost, guideHost, guidePageSelf, guideSelf}
+	r.back = []string{r.files + "/programs", "/usr/bin", test, "/usr/bin/bash", testbed.Device, "eth0", guideNet, guidePageNet, guideSelf, guidePageSelf, guideHost, guidePageHost}
 	r.furnish()
 	r.config = "/etc/netnice"
 	r.daemonIn(r.net.A)
@@ -143,6 +147,9 @@ func (r *reader) furnish() {
 			r.t.Fatal(err)
 		}
 	}
+	if out, err := exec.Command("cp", "-a", "/etc/alternatives", r.files+"/etc").CombinedOutput(); err != nil { // cc is there
+		r.t.Logf("%v: %s", err, out)
+	}
 	home := filepath.Join(r.files, "home")
 	for _, dir := range []string{"etc/netnice", "home/alice", "home/bob"} {
 		if err := os.MkdirAll(filepath.Join(r.files, dir), 0o755); err != nil {
@@ -172,7 +179,9 @@ func chownAll(dir string, uid uint32) error {
 // host starts the host that the programs of a page talk to.
 func (r *reader) host() {
 	r.t.Helper()
-	r.script(options{in: r.net.B, env: []string{guideProgram + "=serves"}}, "/proc/self/exe").read("ready")
+	// It is outside of the cgroup that this netnice sees, as another machine would be.
+	o := options{in: r.net.B, cgroup: cgroupMount(), env: []string{guideProgram + "=serves"}}
+	r.script(o, "/proc/self/exe").read("ready")
 	if err := os.Mkdir(r.files+"/programs", 0o755); err != nil {
 		r.t.Fatal(err)
 	}
