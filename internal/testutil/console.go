@@ -76,18 +76,21 @@ var (
 	aUnit   = `(?:[kKMGT]?(?:B|bit)(?:/s)?|ns|us|µs|ms|s|min|h)`
 	aFigure = regexp.MustCompile(`[0-9]+(?:[.:,][0-9]+)*(?:(?:ns|us|µs|ms|s|m|h)(?:[0-9]+(?:ns|us|µs|ms|s|m|h))*\b)?(?: ` + aUnit + `)?(?:\b|$)`)
 	aDate   = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]+`)
+	plural  = regexp.MustCompile(`\bN ([a-z]+[a-rt-z])s\b`)
 	noValue = regexp.MustCompile(`(^| )-($| )`)
 	spaces  = regexp.MustCompile(`[ \t]+`)
 )
 
 // Steady replaces what differs from run to run in the output of a command: a number with its unit, a date, and the dash
-// that stands where there is no number, become N. Several spaces become one.
+// that stands where there is no number, become N, and words behind them are singular. Several spaces become one.
 func Steady(output string) string {
 	var lines []string
 	for line := range strings.Lines(output) {
 		line = strings.TrimRight(spaces.ReplaceAllString(line, " "), " \n")
 		line = aDate.ReplaceAllString(line, "N")
 		line = aFigure.ReplaceAllString(line, "N")
+		line = plural.ReplaceAllString(line, "N $1")
+		line = strings.ReplaceAll(line, "N processe", "N process") // of processes
 		for noValue.MatchString(line) {
 			line = noValue.ReplaceAllString(line, "${1}N${2}")
 		}

@@ -30,6 +30,7 @@ func TestSteady(t *testing.T) {
 		"  since     2026-11-21 20:30:00":           " since N",
 		"web-1: 8 Mbit/s up":                        "web-N: N up",
 		"name: 512K = 524 kB/s; for bits 512kbit":   "name: 512K = N; for bits 512kbit",
+		"2 processes and 1 socket, 3 subjects":      "N process and N socket, N subject",
 		"`- user:bob  -":                            "`- user:bob N",
 		"netnice0q of 1 process (/a.toml:7)\n\n":    "netnice0q of N process (/a.toml:N)\n",
 	} {
