@@ -16,7 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/cli"
 )
 
-// examplePID is a process in README.md's commands, and exampleProgram one that runs there.
+// examplePID is a process in the commands, and exampleProgram one that runs there.
 var (
 	examplePID     = regexp.MustCompile(`\b47\d\d\b`)
 	exampleProgram = regexp.MustCompile(`\bname:[a-z]+\b`)
@@ -25,8 +25,8 @@ var (
 	needsMore = regexp.MustCompile(`^netnice (probe|inetd|monitor) | --measure | --always\b`)
 )
 
-// Each command in README.md's blocks succeeds, as a shell runs it. The other programs in them are ones that do
-// nothing, and there are none but those.
+// Each command in README.md's blocks, and in the guide's list, succeeds, as a shell runs it. The other programs in them are
+// ones that do nothing, and there are none but those.
 func TestFirstDay(t *testing.T) {
 	program, err := exec.LookPath("netnice")
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestFirstDay(t *testing.T) {
 	served := clienttest.New()
 	served.SetWhy(exampleWhy())
 	env := append(serve(t, served), "PATH="+bin, "HOME="+bin, "NETNICE_TEST_CONTAINERS=web-1", "NETNICE_TEST_USER=bob", "NETNICE_TEST_LINK=eth0 ppp0")
-	running := map[string]string{} // process ids, by the process id in README.md
+	running := map[string]string{} // process ids, by the process id in the documents
 	for _, line := range cli.ReadmeCommands(t) {
 		if needsMore.MatchString(line) {
 			continue
@@ -59,6 +59,6 @@ func TestFirstDay(t *testing.T) {
 			t.Errorf("%s\n%v: %s", line, err, strings.TrimSpace(string(out)))
 		}
 	}
-	require.Len(t, running, 6, "processes in README.md")
+	require.Len(t, running, 6, "processes in the documents")
 	require.Greater(t, len(served.Requests()), 10)
 }

@@ -13,12 +13,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/internal/rules"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A reader of README.md types its commands. These tests read them as the command line, make, man and the rules would;
-// TestFirstDay runs them.
+// A reader of README.md and of docs/guide types the commands there. These tests read them as the command line, make, man
+// and the rules would. TestFirstDay runs those of README.md and of the guide's list, and internal/e2e TestGuide the
+// console blocks of all pages.
 
 const project = "../../"
+
+// The guide's list of commands, and the page whose commands show errors.
+const commandList, messagesPage = "docs/guide/README.md", "docs/guide/troubleshooting.md"
 
 var (
 	aLink     = regexp.MustCompile(`\]\(([^)#]+)[)#]`)
@@ -31,35 +36,74 @@ var (
 	aGoNeeded = regexp.MustCompile(`Go (\d+\.\d+)`)
 )
 
-// Readme returns README.md: its fenced blocks, and the rest.
-func Readme(t *testing.T) (blocks []string, prose string) {
-	t.Helper()
-	text, err := os.ReadFile(project + "README.md")
-	require.NoError(t, err)
-	var rest []string
-	for i, part := range strings.Split(string(text), "\n```\n") {
-		if i%2 == 0 {
-			rest = append(rest, part)
-		} else {
-			blocks = append(blocks, part+"\n")
-		}
-	}
-	require.NotEmpty(t, blocks)
-	return blocks, strings.Join(rest, "\n")
+// document is README.md or a page of docs/guide.
+type document struct {
+	path   string // below the project
+	text   string
+	blocks []testutil.Block
+	prose  string // the lines outside of the blocks
 }
 
-// ReadmeCommands returns the lines of README.md's blocks that call netnice.
-func ReadmeCommands(t *testing.T) []string {
+// documents returns README.md and the pages of docs/guide.
+func documents(t *testing.T) (list []document) {
 	t.Helper()
-	blocks, _ := Readme(t)
-	var found []string
-	for line := range strings.Lines(strings.Join(blocks, "")) {
-		line = strings.TrimRight(line, "\n")
-		if strings.HasPrefix(strings.TrimPrefix(line, "sudo "), "netnice ") {
-			found = append(found, line)
+	pages, err := filepath.Glob(project + "docs/guide/*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, pages)
+	for _, path := range append([]string{project + "README.md"}, pages...) {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		d := document{path: strings.TrimPrefix(path, project), text: string(text)}
+		d.blocks, d.prose = testutil.Blocks(d.text)
+		require.NotEmpty(t, d.blocks, d.path)
+		list = append(list, d)
+	}
+	return list
+}
+
+// blockText returns the text of all blocks.
+func (d document) blockText() string {
+	var all strings.Builder
+	for _, b := range d.blocks {
+		all.WriteString(b.Text)
+	}
+	return all.String()
+}
+
+// commands returns the lines of a document's blocks that call netnice, without prompts.
+func (d document) commands() (found []string) {
+	for _, b := range d.blocks {
+		lines := strings.Split(b.Text, "\n")
+		switch b.Kind {
+		case "console":
+			lines = nil
+			for _, c := range testutil.Commands(b) {
+				lines = append(lines, c.Text)
+			}
+		case "sh":
+		default:
+			continue
+		}
+		for _, line := range lines {
+			if strings.HasPrefix(strings.TrimPrefix(line, "sudo "), "netnice ") {
+				found = append(found, line)
+			}
 		}
 	}
-	require.Greater(t, len(found), 20)
+	return found
+}
+
+// ReadmeCommands returns the commands of README.md, and of the guide's list.
+func ReadmeCommands(t *testing.T) (found []string) {
+	t.Helper()
+	for _, d := range documents(t) {
+		if d.path == "README.md" || d.path == commandList {
+			commands := d.commands()
+			require.Greater(t, len(commands), 7, d.path)
+			found = append(found, commands...)
+		}
+	}
+	require.Greater(t, len(found), 40)
 	return found
 }
 
@@ -72,17 +116,67 @@ func spans(prose string) []string {
 	return found
 }
 
-// Every command in README.md, also in its sentences, exists, has the flags that are named, and takes their values.
+// Every command in README.md and the guide, also in their sentences, exists, has the flags that are named, and takes their
+// values.
 func TestReadmeCommands(t *testing.T) {
-	_, prose := Readme(t)
-	found := 0
-	for _, span := range spans(prose) {
-		found += checkRemedy(t, "README.md", span, true)
+	inSentences, inBlocks := 0, 0
+	for _, d := range documents(t) {
+		for _, span := range spans(d.prose) {
+			inSentences += checkRemedy(t, d.path, span, true)
+		}
+		if d.path == messagesPage {
+			continue // some of its commands are wrong
+		}
+		for _, line := range d.commands() {
+			command, _, _ := strings.Cut(line, "  #")
+			inBlocks += checkRemedy(t, d.path, command, true)
+		}
 	}
-	require.Greater(t, found, 10)
-	for _, line := range ReadmeCommands(t) {
-		command, _, _ := strings.Cut(line, "  #")
-		checkRemedy(t, "README.md", command, true)
+	require.Greater(t, inSentences, 25)
+	require.Greater(t, inBlocks, 120)
+}
+
+// README.md and the pages keep their form: a reader sees the command first, and how to undo it last.
+func TestGuidePages(t *testing.T) {
+	index, err := os.ReadFile(project + commandList)
+	require.NoError(t, err)
+	for _, d := range documents(t) {
+		for _, b := range d.blocks {
+			if b.Kind == "console" {
+				require.NotEmpty(t, testutil.Commands(b)[0].Text, "%s:%d: a console block begins with a command", d.path, b.Line)
+			}
+		}
+		lines := strings.Count(d.text, "\n")
+		switch d.path {
+		case "README.md":
+			require.LessOrEqual(t, lines, 150)
+			continue
+		case commandList:
+		default:
+			require.Contains(t, string(index), "]("+filepath.Base(d.path)+")")
+			require.Equal(t, "console", d.blocks[0].Kind, "%s begins with a command", d.path)
+			require.LessOrEqual(t, d.blocks[0].Line, 6, "%s begins with a command", d.path)
+			_, undo, found := strings.Cut(d.text, "\n## Undo")
+			require.True(t, found, "%s ends with how to undo it", d.path)
+			require.NotContains(t, undo, "\n## ", d.path)
+			require.Contains(t, undo, "```console\n", d.path)
+		}
+		require.True(t, 40 <= lines && lines <= 120, "%s: %d lines", d.path, lines)
+	}
+}
+
+// Sentences of README.md and the guide have at most 25 words.
+func TestGuideSentences(t *testing.T) {
+	comment := regexp.MustCompile(`(?s)<!--.*?-->`)
+	end := regexp.MustCompile(`[.:;?!](?:\s|$)|\n\n|\n(?:- |\d+\. )|\|`)
+	link := regexp.MustCompile(`\]\([^)]*\)`)
+	for _, d := range documents(t) {
+		for _, sentence := range end.Split(link.ReplaceAllString(comment.ReplaceAllString(d.prose, ""), "]"), -1) {
+			words := strings.Fields(aSpan.ReplaceAllString(sentence, "code"))
+			if len(words) > 25 {
+				t.Errorf("%s: %d words: %s", d.path, len(words), strings.Join(words, " "))
+			}
+		}
 	}
 }
 
@@ -97,7 +191,9 @@ func TestExamplesSuitShells(t *testing.T) {
 			}
 		}
 	}
-	check("README.md", strings.Join(ReadmeCommands(t), "\n"))
+	for _, d := range documents(t) {
+		check(d.path, strings.Join(d.commands(), "\n"))
+	}
 	app, _ := testApp()
 	eachCommand(app.root(), func(c *cobra.Command) { check(c.CommandPath()+" --help", c.Example) })
 	pages, err := filepath.Glob(project + "docs/man/*")
@@ -197,66 +293,77 @@ func TestDocumentsNameCommands(t *testing.T) {
 	require.Greater(t, found, 20)
 }
 
-// The files, the targets of make, the man pages and the release of Go that README.md names exist.
+// The files, the targets of make, the man pages and the release of Go that README.md and the guide name exist.
 func TestReadmeNames(t *testing.T) {
-	blocks, prose := Readme(t)
-	all := prose + strings.Join(blocks, "")
-	names := spans(prose)
-	for _, m := range aLink.FindAllStringSubmatch(prose, -1) {
-		_, err := os.Stat(project + m[1])
-		require.NoError(t, err, "README.md links to %s", m[1])
-	}
-	for _, name := range names {
-		if aFile.MatchString(name) {
-			_, err := os.Stat(project + name)
-			require.NoError(t, err, "README.md names %s", name)
-		}
-	}
 	makefile, err := os.ReadFile(project + "Makefile")
 	require.NoError(t, err)
-	targets := aTarget.FindAllStringSubmatch(strings.Join(names, "\n")+"\n"+strings.Join(blocks, ""), -1)
-	require.Greater(t, len(targets), 5)
-	for _, m := range targets {
-		require.Regexp(t, `(?m)^`+m[1]+`:.*## `, string(makefile), "README.md names make %s", m[1])
-	}
-	manuals := aManual.FindAllStringSubmatch(strings.Join(names, "\n"), -1)
-	require.NotEmpty(t, manuals)
-	for _, m := range manuals {
-		pages, err := filepath.Glob(project + "docs/man/" + m[2] + ".[1-8]")
-		require.NoError(t, err)
-		require.NotEmpty(t, slices.DeleteFunc(pages, func(page string) bool { return !strings.HasSuffix(page, "."+m[1]) && m[1] != "" }), m[0])
-	}
 	module, err := os.ReadFile(project + "go.mod")
 	require.NoError(t, err)
-	needed := aGoNeeded.FindStringSubmatch(all)
-	require.NotNil(t, needed)
-	require.Regexp(t, `(?m)^go `+regexp.QuoteMeta(needed[1])+`\b`, string(module))
+	targets, manuals, releases := 0, 0, 0
+	for _, d := range documents(t) {
+		names := spans(d.prose)
+		for _, m := range aLink.FindAllStringSubmatch(d.prose, -1) {
+			_, err := os.Stat(filepath.Join(project, filepath.Dir(d.path), m[1]))
+			require.NoError(t, err, "%s links to %s", d.path, m[1])
+		}
+		for _, name := range names {
+			if aFile.MatchString(name) {
+				_, err := os.Stat(project + name)
+				require.NoError(t, err, "%s names %s", d.path, name)
+			}
+		}
+		for _, m := range aTarget.FindAllStringSubmatch(strings.Join(names, "\n")+"\n"+d.blockText(), -1) {
+			require.Regexp(t, `(?m)^`+m[1]+`:.*## `, string(makefile), "%s names make %s", d.path, m[1])
+			targets++
+		}
+		for _, m := range aManual.FindAllStringSubmatch(strings.Join(names, "\n"), -1) {
+			pages, err := filepath.Glob(project + "docs/man/" + m[2] + ".[1-8]")
+			require.NoError(t, err)
+			require.NotEmpty(t, slices.DeleteFunc(pages, func(page string) bool { return !strings.HasSuffix(page, "."+m[1]) && m[1] != "" }), m[0])
+			manuals++
+		}
+		for _, m := range aGoNeeded.FindAllStringSubmatch(d.text, -1) {
+			require.Regexp(t, `(?m)^go `+regexp.QuoteMeta(m[1])+`\b`, string(module))
+			releases++
+		}
+	}
+	require.Greater(t, targets, 5)
+	require.Greater(t, manuals, 4)
+	require.NotZero(t, releases)
 }
 
-// The rules in README.md are valid, and its socket options are those of the header.
+// The rules in the guide are valid, and the socket options there and in README.md are those of the header.
 func TestReadmeRulesAndOptions(t *testing.T) {
-	blocks, prose := Readme(t)
-	at := slices.IndexFunc(blocks, func(block string) bool { return strings.Contains(block, "[[rule]]") })
-	require.GreaterOrEqual(t, at, 0)
-	list, err := rules.Parse("README.md", []byte(blocks[at]), rules.Context{LookupUser: func(string) (uint32, error) { return 0, nil }})
-	require.NoError(t, err)
-	require.Len(t, list, strings.Count(blocks[at], "[[rule]]"))
-
 	text, err := os.ReadFile(project + "include/netnice.h")
 	require.NoError(t, err)
 	header := string(text)
-	options := anOption.FindAllStringSubmatch(prose, -1)
-	require.Len(t, options, 1+1)
-	for _, m := range options {
-		require.Regexp(t, `#\s*define\s+`+m[1]+`\s+`+m[2]+`\b`, header)
+	parsed, options, numbers := 0, 0, 0
+	var blocks strings.Builder
+	for _, d := range documents(t) {
+		for _, b := range d.blocks {
+			if b.Kind != "toml" {
+				continue
+			}
+			list, err := rules.Parse(d.path, []byte(b.Text), rules.Context{LookupUser: func(string) (uint32, error) { return 0, nil }})
+			require.NoError(t, err)
+			require.Len(t, list, strings.Count(b.Text, "[[rule]]"))
+			parsed += len(list)
+		}
+		for _, m := range anOption.FindAllStringSubmatch(d.prose, -1) {
+			require.Regexp(t, `#\s*define\s+`+m[1]+`\s+`+m[2]+`\b`, header)
+			options++
+		}
+		for _, m := range aNumber.FindAllStringSubmatch(d.blockText(), -1) {
+			require.Regexp(t, `\s`+m[1]+`\b`, header)
+			numbers++
+		}
+		blocks.WriteString(d.blockText())
 	}
-	numbers := aNumber.FindAllStringSubmatch(strings.Join(blocks, ""), -1)
-	require.NotEmpty(t, numbers)
-	for _, m := range numbers {
-		require.Regexp(t, `\s`+m[1]+`\b`, header)
-	}
+	require.Greater(t, parsed, 3)
+	require.Equal(t, 2+2, options, "both, in README.md and in the guide")
+	require.NotZero(t, numbers)
 	for _, name := range []string{"netnice_set(", "PRIO_NET", "NETNICE_TOTAL"} {
-		require.Contains(t, strings.Join(blocks, ""), name)
+		require.Contains(t, blocks.String(), name)
 		require.Contains(t, header, name)
 	}
 }

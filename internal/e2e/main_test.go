@@ -27,6 +27,7 @@ var work string
 func TestMain(m *testing.M) {
 	testbed.MaybeRunTraffic()
 	maybeRunAgent()
+	maybeRunGuideProgram()
 	testutil.Supervise()
 	flag.Parse()
 	code, err := run(m)

@@ -32,6 +32,7 @@ type options struct {
 	uid    uint32
 	cgroup string   // folder to start in
 	under  []string // a command before the program, for instance netnice run
+	env    []string // environment; nil = that of the tests
 }
 
 // python starts a Python program with arguments. The program ends with the test at the latest, with all its
@@ -110,7 +111,7 @@ func (s *stage) script(o options, args ...string) *script {
 	s.t.Helper()
 	args = append(append([]string{}, o.under...), args...)
 	x := &script{t: s.t, cmd: exec.Command(args[0], args[1:]...), lines: make(chan string, 1000), ended: make(chan struct{})}
-	x.cmd.Stderr = &x.wrong
+	x.cmd.Stderr, x.cmd.Env = &x.wrong, o.env
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if o.uid != 0 {
 		x.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: o.uid, Gid: o.uid}
