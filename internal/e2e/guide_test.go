@@ -43,7 +43,7 @@ var (
 
 // The test runs alone, and its pages one after the other: commands find the programs of a name on the whole machine.
 func TestGuide(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestFirstDay and TestReadmeCommands")
+	testutil.SkipUnlessAll(t, "internal/cli TestFirstDay, TestReadmeCommands")
 	testutil.RequireRoot(t)
 	pages, err := filepath.Glob("../../docs/guide/*.md")
 	if err != nil {

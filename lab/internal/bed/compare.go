@@ -37,7 +37,7 @@ type Comparison struct {
 	Ratio stat.Interval `json:"with_over_without"` // ratios of neighbouring runs
 	// PerCPU has the same ratios of bytes per second of the machine's processors: WithCPU.
 	PerCPU *stat.Interval `json:"per_cpu_second_with_over_without,omitempty"`
-	Raw   [2][]float64  `json:"runs"`              // without, with
+	Raw    [2][]float64   `json:"runs"` // without, with
 }
 
 // String returns the rates in MB/s.
