@@ -72,7 +72,7 @@ list all that have a share.
 ` + smoothHelp + `
 
 A share of the processors is a poor knob for bandwidth: on today's machines 1% of a processor
-sends 100 Mbit/s. To limit that: netnice set.`,
+may send 50 to 100 Mbit/s. To limit that: netnice set.`,
 		Example: "  netnice power 4711 25\n  netnice power 4711 -100\n  netnice power 4711 0\n  netnice power 4711 40 --slots 1ms\n  netnice power",
 		Args:    between(0, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
