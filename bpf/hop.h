@@ -192,7 +192,9 @@ static __always_inline void nn_hop_newborn(
 		paid = paid > alone ? paid - alone : 0;
 	}
 	nn_later(&x->newborn_ns, paid);
-	if (x->mode == NN_RESERVE)
+	/* a connection that is older than the limit is no newcomer, for which
+	 * others' SYNs would have to wait */
+	if (x->mode == NN_RESERVE && !x->odd)
 		nn_later(&c->newborn_due_ns, paid);
 	nn_later(&x->crowd_ns, c->newborn_due_ns);
 }

@@ -247,6 +247,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	if (paid > x.wire_bytes)
 		paid = x.wire_bytes;
 	x.wire_bytes -= paid;
+	x.odd = s->flags & NN_SOCK_ADOPTED ? 1 : 0;
 	/* A chunk that was deferred may have grown by options meanwhile. It
 	 * does not wait again for that. */
 	if (x.wire_bytes > (paid ? segments * NN_OPTIONS_MAX : 0) &&
@@ -255,7 +256,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	if (paid)
 		nn_prepaid_use(s, &x, paid);
 	if (x.wire_bytes) {
-		x.odd = paid || s->flags & NN_SOCK_ADOPTED;
+		x.odd |= paid != 0;
 		nn_path_walk(s, &x, NN_CHARGE);
 		if (nn_chunks_of(s, &x) || s->limit_bytes_per_sec != x.limit) {
 			s->limit_bytes_per_sec = x.limit;
