@@ -9,6 +9,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/adaptation/hostpath/hostpathtest"
 	"github.com/netnice/netnice/internal/rules"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // ruleSet returns the rules of a file.
@@ -129,7 +130,7 @@ func TestRules(t *testing.T) {
 	require.Len(t, keys, 2)
 	require.Equal(t, keys[0], keys[1])
 	_, err := h.set(root, api.AdaptRequest{Host: "192.0.2.0/24", Off: true})
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	require.ErrorContains(t, err, "netnice.toml:1")
 	h.stop()
 

@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/adaptation/hostpath/hostpathtest"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestAdaptBeginsAndEnds(t *testing.T) {
@@ -110,9 +111,9 @@ func TestAdaptOffFromElsewhere(t *testing.T) {
 	}
 	h.followFrom(7, "192.0.2.7", "192.0.2.7")
 	_, err := h.set(root, api.AdaptRequest{Host: "192.0.2.7"})
-	require.Contains(t, requireFault(t, api.CodeConflict, err).Hint, "netnice adapt 192.0.2.7@7 off")
+	require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Hint, "netnice adapt 192.0.2.7@7 off")
 	_, err = off("192.0.2.7", 8, true)
-	requireCode(t, api.CodeNoLimit, err)
+	testutil.RequireCode(t, api.CodeNoLimit, err)
 	got, err := off("192.0.2.7", 0, false)
 	require.NoError(t, err)
 	require.EqualValues(t, 7, got.Adapted[0].Netns)
@@ -122,7 +123,7 @@ func TestAdaptOffFromElsewhere(t *testing.T) {
 	h.followFrom(7, "far.example", "2001:db8::7")
 	h.followFrom(8, "far.example", "192.0.2.8")
 	_, err = off("far.example", 0, false)
-	require.Equal(t, "netnice adapt far.example@7 off\nnetnice adapt far.example@8 off", requireFault(t, api.CodeConflict, err).Hint)
+	require.Equal(t, "netnice adapt far.example@7 off\nnetnice adapt far.example@8 off", testutil.RequireFault(t, api.CodeConflict, err).Hint)
 	_, err = off("far.example", 7, true)
 	require.NoError(t, err)
 	require.Equal(t, []string{"192.0.2.8"}, h.addresses())
@@ -141,7 +142,7 @@ func TestAdaptOffOfAnAreaElsewhere(t *testing.T) {
 	h.areas[a.key()] = a
 	h.mu.Unlock()
 	_, err := h.set(root, api.AdaptRequest{Host: to, Netns: 8, NetnsNamed: true, Off: true})
-	requireCode(t, api.CodeNoLimit, err)
+	testutil.RequireCode(t, api.CodeNoLimit, err)
 	got, err := h.set(root, api.AdaptRequest{Host: to, Off: true})
 	require.NoError(t, err)
 	require.EqualValues(t, 7, got.Areas[0].Netns)

@@ -238,20 +238,12 @@ func TestManExamples(t *testing.T) {
 
 // documentCommands returns the parts that a document sets as code: those in its sentences, and the lines of its blocks.
 func documentCommands(text string) []string {
-	var prose strings.Builder
-	var lines []string
-	inside := false
-	for line := range strings.Lines(text) {
-		switch {
-		case strings.HasPrefix(strings.TrimSpace(line), "```"):
-			inside = !inside
-		case inside:
-			lines = append(lines, strings.TrimRight(line, "\n"))
-		default:
-			prose.WriteString(line)
-		}
+	blocks, prose := testutil.Blocks(text)
+	commands := spans(prose)
+	for _, b := range blocks {
+		commands = append(commands, strings.Split(strings.TrimRight(b.Text, "\n"), "\n")...)
 	}
-	return append(spans(prose.String()), lines...)
+	return commands
 }
 
 // The commands with flags in the other documents, and in the files that are installed, are valid.

@@ -146,18 +146,3 @@ func nested(t *testing.T) (outer, inner int) {
 	})
 	return cmd.Process.Pid, inner
 }
-
-func requireCode(t *testing.T, code string, err error) {
-	t.Helper()
-	_ = requireFault(t, code, err)
-}
-
-// requireFault is requireCode for tests that also check the rest of the answer.
-func requireFault(t *testing.T, code string, err error) *api.Error {
-	t.Helper()
-	var e *api.Error
-	require.ErrorAs(t, err, &e)
-	require.Equal(t, code, e.Code, "%v", err)
-	require.NotEmpty(t, e.Hint, "no remedy: %v", err)
-	return e
-}

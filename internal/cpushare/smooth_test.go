@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestPowerInSlots(t *testing.T) {
@@ -40,7 +41,7 @@ func TestPowerInSlots(t *testing.T) {
 
 	fake.Change(func() { fake.Failure = enforce.ErrNotSupported })
 	_, err = h.Set(t.Context(), root, req)
-	requireCode(t, api.CodeNotSupported, err)
+	testutil.RequireCode(t, api.CodeNotSupported, err)
 	require.Zero(t, h.Count())
 }
 
@@ -59,14 +60,14 @@ func TestPowerSmoothRefused(t *testing.T) {
 		{PID: pid, AutoBytesPerSec: 1e6, Strict: true},
 	} {
 		_, err := h.Set(t.Context(), root, req)
-		requireCode(t, api.CodeBadRequest, err)
+		testutil.RequireCode(t, api.CodeBadRequest, err)
 	}
 	self := auth.Actor{UID: 4343}
 	for _, req := range []api.PowerRequest{{SlotNS: 1e6}, {Strict: true}} {
 		p := entry{PID: pid, UID: self.UID}
 		req.Power = 5
 		err := h.want(self, &p, req, auth.Target{Kind: enforce.KindTree, UID: self.UID})
-		requireCode(t, api.CodeDenied, err)
+		testutil.RequireCode(t, api.CodeDenied, err)
 	}
 }
 
@@ -126,7 +127,7 @@ func TestPowerExtra(t *testing.T) {
 	_, err = h.power(root, sleeper(t).Process.Pid, 100)
 	require.NoError(t, err)
 	_, err = h.power(root, sleeper(t).Process.Pid, 60)
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 
 	// The weight follows one other program that has much of the processors.
 	ctx, stop := context.WithCancel(t.Context())

@@ -49,7 +49,7 @@ func TestPowerRefused(t *testing.T) {
 	pid := sleeper(t).Process.Pid
 	for _, n := range []int{-256, 100*cpu.Online() + 1} {
 		_, err := h.power(root, pid, n)
-		requireCode(t, api.CodeBadRequest, err)
+		testutil.RequireCode(t, api.CodeBadRequest, err)
 	}
 	for _, req := range []api.PowerRequest{
 		{PID: pid, Power: 5, PeriodNS: 20e6, SliceNS: 1e6},
@@ -59,15 +59,15 @@ func TestPowerRefused(t *testing.T) {
 		{PID: 1, Power: 5},
 	} {
 		_, err := h.Set(t.Context(), root, req)
-		requireCode(t, api.CodeBadRequest, err)
+		testutil.RequireCode(t, api.CodeBadRequest, err)
 	}
 	_, err := h.power(root, 1<<22, 5)
-	requireCode(t, api.CodeNotFound, err)
+	testutil.RequireCode(t, api.CodeNotFound, err)
 	_, err = h.power(auth.Actor{UID: 4242}, pid, 5)
-	requireCode(t, api.CodeDenied, err)
+	testutil.RequireCode(t, api.CodeDenied, err)
 	fake.Change(func() { fake.Failure = enforce.ErrNotSupported })
 	_, err = h.power(root, pid, 5)
-	requireCode(t, api.CodeNotSupported, err)
+	testutil.RequireCode(t, api.CodeNotSupported, err)
 	require.Zero(t, h.Count())
 	require.Empty(t, h.host.Text())
 }
@@ -104,7 +104,7 @@ func TestPowerOfOwners(t *testing.T) {
 
 	require.Equal(t, 20, h.mustPower(me, proc, 0).Power)
 	_, err := h.Set(t.Context(), me, api.PowerRequest{PID: proc, PeriodNS: 20e6, SliceNS: 5e6})
-	requireCode(t, api.CodeDenied, err)
+	testutil.RequireCode(t, api.CodeDenied, err)
 	h.mustPower(me, proc, 5)
 	answer, err := h.power(root, proc, 0)
 	require.NoError(t, err)
@@ -133,17 +133,17 @@ func TestPowerAdmission(t *testing.T) {
 		require.Equal(t, 120, answer.Power.Power)
 		require.True(t, answer.Power.Reserved)
 	} else {
-		requireCode(t, api.CodeBadRequest, err)
+		testutil.RequireCode(t, api.CodeBadRequest, err)
 		h.mustPower(root, a, 100)
 		h.mustPower(root, sleeper(t).Process.Pid, 20)
 	}
 	_, err = h.power(root, b, 81)
 	require.ErrorContains(t, err, "120 of 200 are promised already, 80 are left for one more")
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	h.mustPower(root, b, 80)
 	h.mustPower(root, b, 70)
 	_, err = h.power(root, b, 81)
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	list := h.List()
 	require.Equal(t, 190.0, list.GuaranteedPercent)
 	require.Equal(t, 200.0, list.CapacityPercent)
@@ -161,7 +161,7 @@ func TestPowerNested(t *testing.T) {
 	_, there = fake.ShareOf(dirOf(outer, inner))
 	require.True(t, there, "%v", fake.Shares)
 	_, err := h.power(root, inner, 60)
-	requireCode(t, api.CodeConflict, err) // more than the share around it guarantees
+	testutil.RequireCode(t, api.CodeConflict, err) // more than the share around it guarantees
 	h.mustPower(root, inner, 45)
 	require.Equal(t, 50.0, h.guaranteedPercent(0), "it is a part of the outer's")
 
@@ -217,7 +217,7 @@ func TestRemediesOfBadRequests(t *testing.T) {
 		"netnice reserve --pid 7 --rate 400mbit --cpu auto":         check(api.PowerRequest{PID: 7, Power: 30, AutoBytesPerSec: 1e6}),
 		"netnice reserve --pid 7 --cpu-period 20ms --cpu-slice 5ms": check(api.PowerRequest{PID: 7, SliceNS: 5e6, PeriodNS: 5e9}),
 	} {
-		require.Equal(t, want, requireFault(t, api.CodeBadRequest, err).Hint)
+		require.Equal(t, want, testutil.RequireFault(t, api.CodeBadRequest, err).Hint)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestPowerCommand(t *testing.T) {
 	} {
 		require.Equal(t, want, command(7, asked))
 		err := auth.Check(auth.Actor{UID: 4242}, auth.Power, auth.Target{Subject: api.Subject{Kind: api.KindPID, ID: "7"}, Command: command(7, asked)})
-		require.Equal(t, want, requireFault(t, api.CodeDenied, err).Hint)
+		require.Equal(t, want, testutil.RequireFault(t, api.CodeDenied, err).Hint)
 	}
 }
 
@@ -292,10 +292,10 @@ func TestPowerForARate(t *testing.T) {
 		{PID: pid, AutoBytesPerSec: 5, PeriodNS: 20e6, SliceNS: 5e6},
 	} {
 		_, err := h.Set(t.Context(), root, req)
-		requireCode(t, api.CodeBadRequest, err)
+		testutil.RequireCode(t, api.CodeBadRequest, err)
 	}
 	_, err = h.Set(t.Context(), auth.Actor{UID: 4242}, ask)
-	requireCode(t, api.CodeDenied, err)
+	testutil.RequireCode(t, api.CodeDenied, err)
 	answer, err = h.power(root, pid, 0)
 	require.NoError(t, err)
 	require.Nil(t, answer.Power)

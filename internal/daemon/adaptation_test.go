@@ -21,6 +21,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/netnamespace"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func adaptHarness(t *testing.T) (*harness, *hostpathtest.Paths, *enforcetest.Kernel) {
@@ -173,7 +174,7 @@ func TestAdaptByRules(t *testing.T) {
 	require.Equal(t, 2, list.Rules[0].Nodes, "hosts that are followed")
 	require.EqualValues(t, 300_000, list.Rules[0].AdaptSharePPM)
 	_, err = c.adapt(root, api.AdaptRequest{Host: to, Off: true})
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	require.ErrorContains(t, err, "netnice.toml:1")
 
 	_, err = c.adapt(root, api.AdaptRequest{Host: to, SharePPM: 700_000})

@@ -245,7 +245,7 @@ func TestNewMemberStays(t *testing.T) {
 	k.refuse("SetNode", uint64(b.Process.Pid))
 	k.Fail("Leave", errors.New("no undo"))
 	_, err = h.group(root, "g", api.Wish{}, memberOf(b, 200))
-	answer := requireFault(t, api.CodeInternal, err)
+	answer := testutil.RequireFault(t, api.CodeInternal, err)
 	require.Equal(t, []string{fmt.Sprintf("process %d stays in group:g: no undo", b.Process.Pid)}, answer.NotUndone)
 	require.Contains(t, answer.Hint, fmt.Sprintf("netnice fair --leave %d", b.Process.Pid))
 	k.refuse("", 0)
@@ -291,7 +291,7 @@ func TestRefusedRequestThatIsNotUndone(t *testing.T) {
 	k.refuse("SetDestinations", 1)
 	k.Fail("RemoveNode", errors.New("no undo"))
 	_, err := h.set(root, "to:192.0.2.7", up(1e6))
-	answer := requireFault(t, api.CodeInternal, err)
+	answer := testutil.RequireFault(t, api.CodeInternal, err)
 	require.ErrorIs(t, err, errRefused)
 	require.Equal(t, []string{"lift to:192.0.2.7: no undo"}, answer.NotUndone)
 	require.Contains(t, answer.Message, "; not all of it was undone: lift to:192.0.2.7: no undo")
@@ -310,7 +310,7 @@ func TestRefusedRequestThatIsNotUndone(t *testing.T) {
 	k.refuse("Leave", h.idOf(pidSubject(b)))
 	k.Fail("Join", errors.New("no undo"))
 	_, err = h.leave(root, "g", a.Process.Pid, b.Process.Pid)
-	answer = requireFault(t, api.CodeInternal, err)
+	answer = testutil.RequireFault(t, api.CodeInternal, err)
 	require.Equal(t, []string{fmt.Sprintf("process %d is out of group:g: no undo", a.Process.Pid)}, answer.NotUndone)
 	require.Equal(t, fmt.Sprintf("netnice fair --group g %d", a.Process.Pid), answer.Hint)
 	k.Fail("Join", nil)
@@ -335,7 +335,7 @@ func TestGroupWithinTheQuota(t *testing.T) {
 	}
 	h.mu.Unlock()
 	_, err := h.group(bob, "g", up(1e6), memberOf(sleeperAs(t, bob.UID), 0), memberOf(sleeperAs(t, bob.UID), 0))
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	_, err = h.group(bob, "g", up(1e6), memberOf(sleeperAs(t, bob.UID), 0))
 	require.NoError(t, err)
 }
@@ -378,7 +378,7 @@ func TestDestinationIsAssignedAgain(t *testing.T) {
 	k.Fail("RemoveNode", errors.New("not now"))
 	k.refuse("SetDestinations", 1)
 	_, err := h.remove(root, "to:192.0.2.7")
-	require.Len(t, requireFault(t, api.CodeInternal, err).NotUndone, 1)
+	require.Len(t, testutil.RequireFault(t, api.CodeInternal, err).NotUndone, 1)
 	require.Empty(t, h.fake.Destinations().Uses, "the limit holds for nothing")
 	tries := k.tries("SetDestinations")
 	h.eventually("the daemon tries again", func() bool { return k.tries("SetDestinations") > tries+3 })
@@ -463,7 +463,7 @@ func TestScopeComesLastAndWithoutTheLock(t *testing.T) {
 	refused := scope(api.Wish{UpBytesPerSec: ptr[uint64](1e6), MinBytesPerSec: ptr[uint64](2e6)})
 	select {
 	case err := <-refused:
-		requireCode(t, api.CodeConflict, err)
+		testutil.RequireCode(t, api.CodeConflict, err)
 	case <-systemd.asked:
 		systemd.goOn <- struct{}{}
 		require.Error(t, <-refused)
@@ -543,7 +543,7 @@ func TestGuaranteeOfAScopeFitsWhereItWillBe(t *testing.T) {
 	h.mustSet(root, "cgroup:/netnice", up(1e6))
 	for _, dryRun := range []bool{true, false} {
 		_, err := scope(dryRun)
-		require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "cgroup:/netnice", "where it will be")
+		require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Message, "cgroup:/netnice", "where it will be")
 	}
 	require.NoFileExists(t, filepath.Join(folder, fmt.Sprint("run-", proc.Process.Pid), "cgroup.procs"), "it was not moved")
 	_, err := h.remove(root, "cgroup:/netnice")

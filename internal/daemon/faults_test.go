@@ -23,6 +23,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/plan"
 	"github.com/netnice/netnice/internal/statefile"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // These tests damage netnice's files and folders: combinations of a file, a fault, and whether a daemon runs. In all
@@ -96,7 +97,7 @@ func (h *harness) alone() {
 		opts := h.opts
 		change(&opts)
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
-		e := requireFault(h.t, api.CodeConflict, Run(ctx, opts))
+		e := testutil.RequireFault(h.t, api.CodeConflict, Run(ctx, opts))
 		cancel()
 		require.Contains(h.t, e.Message, fmt.Sprintf("runs already (pid %d)", os.Getpid()))
 	}
@@ -371,7 +372,7 @@ func TestFaultsBetweenDaemons(t *testing.T) {
 			c.fault(t, opts)
 			if c.remedy != "" {
 				opened := fake.IsOpen()
-				e := requireFault(t, api.CodeInternal, Run(context.Background(), opts))
+				e := testutil.RequireFault(t, api.CodeInternal, Run(context.Background(), opts))
 				require.Contains(t, e.Hint, c.remedy)
 				require.Equal(t, before, inForce(t, fake))
 				require.Equal(t, opened, fake.IsOpen(), "the kernel side is closed")

@@ -77,14 +77,14 @@ func TestGroup(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1e6, nodes[0].Limits[0].BytesPerSec)
 	_, err = h.remove(root, "group:backups")
-	requireCode(t, api.CodeNotFound, err)
+	testutil.RequireCode(t, api.CodeNotFound, err)
 }
 
 func TestOnlyGroupsHaveMembers(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
 	_, err := h.Set(context.Background(), root, api.SetRequest{Subject: api.Subject{Kind: api.KindUser, ID: "4242"}, Wish: up(1), Members: []api.Member{{PID: 2}}})
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 	require.Zero(t, fake.Calls("SetNode"))
 }
 
@@ -127,15 +127,15 @@ func TestGroupLeft(t *testing.T) {
 	// If one of the processes is no member, none leaves.
 	other := sleeper(t)
 	_, err = h.leave(root, "g", a.Process.Pid, other.Process.Pid)
-	require.Contains(t, requireFault(t, api.CodeNotFound, err).Message, "is no member of group:g")
+	require.Contains(t, testutil.RequireFault(t, api.CodeNotFound, err).Message, "is no member of group:g")
 	_, err = h.leave(root, "h", a.Process.Pid)
-	require.Contains(t, requireFault(t, api.CodeNotFound, err).Message, "is no member of group:h")
+	require.Contains(t, testutil.RequireFault(t, api.CodeNotFound, err).Message, "is no member of group:h")
 	req.DryRun, req.Wish = false, up(1)
 	_, err = h.Set(context.Background(), root, req)
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 	req.Wish, req.Members = api.Wish{}, []api.Member{memberOf(a, 7)}
 	_, err = h.Set(context.Background(), root, req)
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 	require.Equal(t, before, members())
 
 	answer, err = h.leave(root, "", a.Process.Pid, b.Process.Pid, a.Process.Pid)
@@ -145,7 +145,7 @@ func TestGroupLeft(t *testing.T) {
 	require.Equal(t, []string{pidSubject(c)}, members())
 	require.Equal(t, 2, fake.Calls("Leave"))
 	_, err = h.nodesFor(pidSubject(a))
-	requireCode(t, api.CodeNoLimit, err)
+	testutil.RequireCode(t, api.CodeNoLimit, err)
 	nodes, err := h.nodesFor(pidSubject(b))
 	require.NoError(t, err)
 	require.EqualValues(t, 1e6, nodes[0].Limits[0].BytesPerSec, "its own limit stays")
@@ -163,7 +163,7 @@ func TestGroupLeft(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, members())
 	_, err = h.nodesFor("group:g")
-	requireCode(t, api.CodeNotFound, err)
+	testutil.RequireCode(t, api.CodeNotFound, err)
 	nodes, err = h.nodesFor(pidSubject(c))
 	require.NoError(t, err)
 	require.EqualValues(t, 300, nodes[0].Weight, "as after unset --group")
@@ -181,14 +181,14 @@ func TestGroupLeftByUsers(t *testing.T) {
 	_, err := h.group(bob, "bobs", up(1e6), memberOf(a, 0), memberOf(b, 0))
 	require.NoError(t, err)
 	_, err = h.leave(auth.Actor{UID: 4243}, "", a.Process.Pid)
-	require.Contains(t, requireFault(t, api.CodeDenied, err).Message, "belongs to another user")
+	require.Contains(t, testutil.RequireFault(t, api.CodeDenied, err).Message, "belongs to another user")
 	_, err = h.leave(bob, "", a.Process.Pid)
 	require.NoError(t, err)
 
 	_, err = h.group(root, "bobs", up(5e5))
 	require.NoError(t, err)
 	_, err = h.leave(bob, "", b.Process.Pid)
-	fault := requireFault(t, api.CodeDenied, err)
+	fault := testutil.RequireFault(t, api.CodeDenied, err)
 	require.Contains(t, fault.Message, "set by the administrator")
 	require.Equal(t, fmt.Sprintf("sudo netnice fair --leave %d", b.Process.Pid), fault.Hint)
 
@@ -196,7 +196,7 @@ func TestGroupLeftByUsers(t *testing.T) {
 	require.NoError(t, err)
 	for _, cmd := range []*exec.Cmd{admins, a} {
 		_, err = h.leave(bob, "", cmd.Process.Pid)
-		requireCode(t, api.CodeDenied, err)
+		testutil.RequireCode(t, api.CodeDenied, err)
 	}
 	_, err = h.leave(root, "", a.Process.Pid, b.Process.Pid)
 	require.NoError(t, err)

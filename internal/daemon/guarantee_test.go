@@ -36,11 +36,11 @@ func TestAdmission(t *testing.T) {
 
 	_, err := h.set(root, "user:4243", atLeast(5e6))
 	require.Equal(t, "a guarantee of 5 MB/s does not fit into the limit of 10 MB/s on host: 9.5 MB/s of it may be guaranteed, 5 MB/s are already, 4.5 MB/s are left",
-		requireFault(t, api.CodeConflict, err).Message)
+		testutil.RequireFault(t, api.CodeConflict, err).Message)
 	h.mustSet(root, "user:4243", atLeast(4.5e6))
 	h.mustSet(root, "user:4242", atLeast(4e6)) // less
 	_, err = h.set(root, "user:4243", atLeast(5.6e6))
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	h.mustSet(root, "user:4243", atLeast(5.5e6)) // the rate that was given back
 
 	// The rate of a lifted guarantee is available again.
@@ -61,19 +61,19 @@ func TestAdmissionAfterEnd(t *testing.T) {
 	former, next := sleeper(t), sleeper(t)
 	node := h.mustSet(root, pidSubject(former), atLeast(8e6))
 	_, err := h.set(root, pidSubject(next), atLeast(8e6))
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 
 	fake.SetSockets(enforce.SocketStats{Nodes: []uint32{node.ID}, UnsentBytes: 1})
 	end(former)
 	_, err = h.set(root, pidSubject(next), atLeast(8e6))
-	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "8 MB/s are already", "a child of it lives")
+	require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Message, "8 MB/s are already", "a child of it lives")
 
 	fake.SetStats(enforce.NodeStats{ID: node.ID})
 	h.mustSet(root, pidSubject(next), atLeast(8e6))
 	_, holds := fake.Spec(node.ID)
 	require.True(t, holds, "the limit ended before the connection")
 	_, err = h.set(root, "user:4242", atLeast(2e6))
-	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "8 MB/s are already")
+	require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Message, "8 MB/s are already")
 }
 
 // A guarantee on receiving is a part of limits on receiving, and of limits on both directions together.
@@ -88,9 +88,9 @@ func TestAdmissionDown(t *testing.T) {
 	require.EqualValues(t, 5e6, spec.GuaranteeDown)
 	require.Zero(t, spec.Guarantee)
 	_, err := h.set(root, "user:4243", least(5e6))
-	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "9.5 MB/s of it may be guaranteed, 5 MB/s are already")
+	require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Message, "9.5 MB/s of it may be guaranteed, 5 MB/s are already")
 	_, err = h.set(root, "user:4243", atLeast(1e6))
-	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "950 kB/s of it may be guaranteed, 0 B/s are already")
+	require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Message, "950 kB/s of it may be guaranteed, 0 B/s are already")
 	h.mustSet(root, "user:4242", least(4e6))
 	h.mustSet(root, "user:4243", least(5.5e6))
 }
@@ -106,9 +106,9 @@ func TestAdmissionNested(t *testing.T) {
 	h.mustSet(root, pidSubject(proc), atLeast(5e6))
 	h.mustSet(root, "user:4242", atLeast(3.5e6))
 	_, err := h.set(root, "user:4242", atLeast(4e6))
-	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "6 MB/s are already")
+	require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Message, "6 MB/s are already")
 	_, err = h.set(root, pidSubject(proc), atLeast(7.7e6))
-	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "on user:root: 7.6 MB/s of it")
+	require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Message, "on user:root: 7.6 MB/s of it")
 }
 
 func TestGuaranteeRefusedAndNoted(t *testing.T) {
@@ -116,9 +116,9 @@ func TestGuaranteeRefusedAndNoted(t *testing.T) {
 	h := start(t, fake, testOptions(t, fake))
 	bob := auth.Actor{UID: 4242}
 	_, err := h.set(bob, "user:4242", atLeast(1e6))
-	require.Equal(t, "sudo netnice set --user 4242 --min 1MB/s", requireFault(t, api.CodeDenied, err).Hint)
+	require.Equal(t, "sudo netnice set --user 4242 --min 1MB/s", testutil.RequireFault(t, api.CodeDenied, err).Hint)
 	_, err = h.set(root, "host", atLeast(1e6))
-	require.Contains(t, requireFault(t, api.CodeBadRequest, err).Message, "nothing around it")
+	require.Contains(t, testutil.RequireFault(t, api.CodeBadRequest, err).Message, "nothing around it")
 
 	answer, err := h.set(root, "user:4242", atLeast(1e6))
 	require.NoError(t, err)

@@ -243,21 +243,6 @@ func up(rate uint64) api.Wish { return api.Wish{UpBytesPerSec: &rate} }
 
 func ptr[T any](v T) *T { return &v }
 
-func requireCode(t testing.TB, code string, err error) {
-	t.Helper()
-	_ = requireFault(t, code, err)
-}
-
-// requireFault is requireCode for tests that also check the rest of the answer.
-func requireFault(t testing.TB, code string, err error) *api.Error {
-	t.Helper()
-	var e *api.Error
-	require.ErrorAs(t, err, &e)
-	require.Equal(t, code, e.Code, "%v", err)
-	require.NotEmpty(t, e.Hint, "no remedy: %v", err)
-	return e
-}
-
 func adminUp(spec enforce.NodeSpec) uint64 {
 	return spec.Ceilings[enforce.OwnerAdmin][enforce.Up].BytesPerSec
 }

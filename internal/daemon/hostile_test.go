@@ -159,9 +159,9 @@ func TestAnotherUsersWish(t *testing.T) {
 	}
 	h.mu.Unlock()
 	_, err := h.set(auth.Actor{UID: mallory}, subject, up(5e6))
-	requireCode(t, api.CodeDenied, err)
+	testutil.RequireCode(t, api.CodeDenied, err)
 	_, err = h.remove(auth.Actor{UID: mallory}, subject)
-	requireCode(t, api.CodeDenied, err)
+	testutil.RequireCode(t, api.CodeDenied, err)
 	_, err = h.remove(root, subject)
 	require.NoError(t, err)
 }
@@ -196,7 +196,7 @@ func TestSubordinatesCountAsOne(t *testing.T) {
 		h.forgetNode(n.id)
 	}
 	h.mu.Unlock()
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	require.NoError(t, other)
 	require.NoError(t, os.WriteFile(opts.Subordinates, []byte("1017:100000:5\n"), 0o644))
 	h.eventually("a change is seen", func() bool { return len(fake.Subordinates()) == 1 && fake.Subordinates()[0].Last == 100004 })
@@ -209,6 +209,6 @@ func TestTooDeep(t *testing.T) {
 	fake.Fail("SetNode", fmt.Errorf("%w: 3 are", enforce.ErrTooDeep))
 	_, err := h.set(root, pidSubject(sleeper(t)), up(1e6))
 	fake.Fail("SetNode", nil)
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	require.Zero(t, h.count())
 }

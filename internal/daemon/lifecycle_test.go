@@ -22,6 +22,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestTreeEndsWithItsLastMemberAndSocket(t *testing.T) {
@@ -53,7 +54,7 @@ func TestTreeOutlivesItsRoot(t *testing.T) {
 	fake.SetSockets()
 	h.eventually("nothing is left", h.gone(node.ID))
 	_, err := h.remove(root, pidSubject(proc))
-	requireCode(t, api.CodeNotFound, err)
+	testutil.RequireCode(t, api.CodeNotFound, err)
 }
 
 func TestLivingProcessKeepsItsNode(t *testing.T) {
@@ -148,9 +149,9 @@ func TestPersist(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(answer.Warnings, " "), "enable it")
 	_, err = h.set(root, pidSubject(sleeper(t)), api.Wish{UpBytesPerSec: ptr[uint64](1e6), Persist: ptr(true)})
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 	_, err = h.set(root, "user:4244", api.Wish{Persist: ptr(true)})
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 	require.NoError(t, h.stop())
 	h = start(t, fake, opts)
 	limits := func() (list []string) {
@@ -176,7 +177,7 @@ func TestPersist(t *testing.T) {
 	opts.OnDemand = true
 	h = start(t, fake, opts)
 	_, err = h.set(root, "host", api.Wish{UpBytesPerSec: ptr[uint64](1e6), Persist: ptr(true)})
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 }
 
 func TestBootDropsProcesses(t *testing.T) {
@@ -244,7 +245,7 @@ func TestStateThatCannotBeUsed(t *testing.T) {
 			path := filepath.Join(opts.StateDir, name)
 			require.NoError(t, os.MkdirAll(opts.StateDir, 0o755))
 			require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-			e := requireFault(t, api.CodeInternal, Run(context.Background(), opts))
+			e := testutil.RequireFault(t, api.CodeInternal, Run(context.Background(), opts))
 			require.Contains(t, e.Message, path)
 			require.Contains(t, e.Hint, path)
 			require.False(t, fake.IsOpen())
@@ -259,7 +260,7 @@ func TestStateThatCannotBeUsed(t *testing.T) {
 func TestSecondDaemon(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
-	e := requireFault(t, api.CodeConflict, Run(context.Background(), h.opts))
+	e := testutil.RequireFault(t, api.CodeConflict, Run(context.Background(), h.opts))
 	require.Contains(t, e.Message, "runs already")
 	require.Equal(t, 1, fake.Calls("Open"))
 	h.mustSet(root, "host", up(1))
@@ -270,7 +271,7 @@ func TestSocketInTheWay(t *testing.T) {
 	opts := testOptions(t, fake)
 	require.NoError(t, os.MkdirAll(opts.RunDir, 0o755))
 	require.NoError(t, os.WriteFile(opts.SocketPath, []byte("precious"), 0o600))
-	requireCode(t, api.CodeInternal, Run(context.Background(), opts))
+	testutil.RequireCode(t, api.CodeInternal, Run(context.Background(), opts))
 	require.FileExists(t, opts.SocketPath)
 	require.False(t, fake.IsOpen())
 }
@@ -294,7 +295,7 @@ func TestDown(t *testing.T) {
 	fake.Fail("Down", nil)
 	require.NoError(t, h.Down(context.Background(), root))
 	_, err := h.set(root, "host", up(1))
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	require.NoError(t, h.wait())
 	require.False(t, fake.IsOpen())
 	require.NoDirExists(t, opts.RunDir)

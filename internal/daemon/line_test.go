@@ -10,6 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // The overhead of a line belongs to a link's limit. It needs a rate, is stored and shown, and ends with the limit.
@@ -20,7 +21,7 @@ func TestLine(t *testing.T) {
 	link := "link:" + someDevice(t)
 	adsl := &api.Line{OverheadBytes: 10, LeastBytes: 64, ATM: true}
 	_, err := h.set(root, link, api.Wish{Line: adsl})
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 
 	w := up(1e6)
 	w.Line = adsl
@@ -63,7 +64,7 @@ func TestLineRefused(t *testing.T) {
 		subject, err := api.ParseSubject(c.subject)
 		require.NoError(t, err)
 		_, err = h.Set(context.Background(), c.by, api.SetRequest{Subject: subject, Wish: w})
-		fault := requireFault(t, c.code, err)
+		fault := testutil.RequireFault(t, c.code, err)
 		require.Contains(t, fault.Message, c.says, name)
 		if c.code == api.CodeDenied {
 			require.Contains(t, fault.Hint, "sudo netnice link lo --up 1MB/s", name)

@@ -15,6 +15,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestNodesThatHoldInnermostFirst(t *testing.T) {
@@ -39,7 +40,7 @@ func TestNodesThatHoldInnermostFirst(t *testing.T) {
 	})
 
 	_, err = h.nodesFor("pid:" + child)
-	requireCode(t, api.CodeNoLimit, err)
+	testutil.RequireCode(t, api.CodeNoLimit, err)
 	host := h.mustSet(root, "host", up(4e6))
 	user := h.mustSet(root, fmt.Sprint("user:", os.Getuid()), up(3e6))
 	outer := h.mustSet(root, pidSubject(shell), up(2e6))

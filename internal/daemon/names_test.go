@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // zone is a fake resolver. It answers for a.example with the addresses that the test sets.
@@ -48,7 +49,7 @@ func TestSetToName(t *testing.T) {
 	opts.LookupNames, opts.NamesEvery = z.lookup, 20*time.Millisecond
 	h := start(t, fake, opts)
 	_, err := h.set(root, "to:b.example", up(1e6))
-	requireCode(t, api.CodeNotFound, err)
+	testutil.RequireCode(t, api.CodeNotFound, err)
 	require.Zero(t, h.count(), "nothing is changed")
 
 	const subject = "to:a.example,10.0.0.0/8"

@@ -102,7 +102,7 @@ func TestRulesAndCommands(t *testing.T) {
 	c.reload()
 	require.EqualValues(t, 5e6, c.limit(pid))
 	_, err = c.set(root, "rule:"+a, up(1e6))
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 }
 
 // The next daemon knows the limits of rules, and that rules had set them.
@@ -240,7 +240,7 @@ func TestUsersOwnRules(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list.Rules, 1)
 	_, err = c.TestRules(context.Background(), auth.Actor{UID: eve}, bobs)
-	requireCode(t, api.CodeDenied, err)
+	testutil.RequireCode(t, api.CodeDenied, err)
 	answer, err := c.TestRules(context.Background(), auth.Actor{UID: bob}, bobs)
 	require.NoError(t, err)
 	require.Len(t, answer.Rules, 3)
@@ -266,7 +266,7 @@ func TestRulesNeedADaemonThatStays(t *testing.T) {
 	opts.OnDemand, opts.RulesDir, opts.FirstWait = true, t.TempDir(), time.Minute
 	h := start(t, fake, opts)
 	_, err := h.ReloadRules(context.Background(), root)
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	list, err := h.Rules(context.Background(), root)
 	require.NoError(t, err)
 	require.False(t, list.Followed)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // proc is a folder like /proc, with one process that has a file open and a lock on it.
@@ -143,7 +144,7 @@ func TestLockOfAnother(t *testing.T) {
 	require.Equal(t, lockHolder{pid: other.Process.Pid, name: "sleep"}, h)
 	_, found := FindRunning(opts.StateDir)
 	require.False(t, found)
-	e := requireFault(t, api.CodeConflict, Run(context.Background(), opts))
+	e := testutil.RequireFault(t, api.CodeConflict, Run(context.Background(), opts))
 	require.Contains(t, e.Message, fmt.Sprintf("process %d (sleep), which is no netnice daemon", other.Process.Pid))
 	require.Contains(t, e.Hint, fmt.Sprintf("sudo kill %d", other.Process.Pid))
 	require.NoError(t, SignalRunning(Running{PID: other.Process.Pid}, unix.SIGKILL, opts.StateDir))

@@ -108,9 +108,9 @@ func TestScopeForUsers(t *testing.T) {
 	opts, folder := scopeOptions(t, fake)
 	h := start(t, fake, opts)
 	_, err := h.scope(auth.Actor{UID: 4242}, pidSubject(sleeper(t)), false)
-	requireCode(t, api.CodeDenied, err)
+	testutil.RequireCode(t, api.CodeDenied, err)
 	_, err = h.scope(root, "host", false)
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 	require.NoDirExists(t, folder)
 }
 

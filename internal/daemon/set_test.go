@@ -18,6 +18,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/plan"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestSetChangeLift(t *testing.T) {
@@ -145,14 +146,14 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := h.set(c.by, c.subject, c.wish)
-			require.Contains(t, requireFault(t, c.code, err).Message, c.says)
+			require.Contains(t, testutil.RequireFault(t, c.code, err).Message, c.says)
 		})
 	}
 	require.Zero(t, fake.Calls("SetNode"))
 	_, err := h.set(user, "host", up(1e6))
-	require.Equal(t, "sudo netnice set --host --up 1MB/s", requireFault(t, api.CodeDenied, err).Hint)
+	require.Equal(t, "sudo netnice set --host --up 1MB/s", testutil.RequireFault(t, api.CodeDenied, err).Hint)
 	require.ErrorIs(t, err, auth.ErrDenied)
-	requireCode(t, api.CodeDenied, h.Down(context.Background(), user))
+	testutil.RequireCode(t, api.CodeDenied, h.Down(context.Background(), user))
 }
 
 func TestUsersAndAdministratorStandSideBySide(t *testing.T) {
@@ -174,7 +175,7 @@ func TestUsersAndAdministratorStandSideBySide(t *testing.T) {
 	require.Contains(t, answer.Warnings[0], "administrator")
 	require.Len(t, answer.Node.Limits, 1)
 	_, err = h.remove(bob, "user:4242")
-	require.Equal(t, "sudo netnice unset --user 4242", requireFault(t, api.CodeDenied, err).Hint)
+	require.Equal(t, "sudo netnice unset --user 4242", testutil.RequireFault(t, api.CodeDenied, err).Hint)
 	_, err = h.set(bob, "user:4242", up(0))
 	require.NoError(t, err)
 	spec, _ = fake.Spec(node.ID)
@@ -186,7 +187,7 @@ func TestUsersAndAdministratorStandSideBySide(t *testing.T) {
 	require.Len(t, answer.Warnings, 1)
 	require.True(t, h.gone(node.ID)())
 	_, err = h.remove(root, "user:4242")
-	requireCode(t, api.CodeNoLimit, err)
+	testutil.RequireCode(t, api.CodeNoLimit, err)
 }
 
 func TestLowerWeightHolds(t *testing.T) {
@@ -250,7 +251,7 @@ func TestKernelRefuses(t *testing.T) {
 
 	fake.Fail("SetNode", fmt.Errorf("find the process: %w", unix.ESRCH))
 	_, err = h.set(root, pidSubject(sleeper(t)), up(1e6))
-	requireCode(t, api.CodeNotFound, err)
+	testutil.RequireCode(t, api.CodeNotFound, err)
 
 	fake.Fail("SetNode", nil)
 	node := h.mustSet(root, "host", up(1e6))
@@ -279,7 +280,7 @@ func TestCapPerUser(t *testing.T) {
 	}
 	h.mu.Unlock()
 	_, err := h.set(bob, "user:4242", up(1e6))
-	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "256")
+	require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Message, "256")
 	h.mustSet(root, "user:4242", up(1e6))
 	h.mustSet(auth.Actor{UID: 4243}, "user:4243", up(1e6))
 }
@@ -323,6 +324,6 @@ func TestRefusedDryRun(t *testing.T) {
 	h := start(t, fake, testOptions(t, fake))
 	for dry, want := range map[bool]string{true: "sudo netnice set --host --up 1MB/s --dry-run", false: "sudo netnice set --host --up 1MB/s"} {
 		_, err := h.Set(context.Background(), auth.Actor{UID: 4242}, api.SetRequest{Subject: api.Subject{Kind: api.KindHost}, Wish: up(1e6), DryRun: dry})
-		require.Equal(t, want, requireFault(t, api.CodeDenied, err).Hint)
+		require.Equal(t, want, testutil.RequireFault(t, api.CodeDenied, err).Hint)
 	}
 }

@@ -96,7 +96,7 @@ func TestSetTo(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, shown, 1)
 	_, err = h.nodesFor("to:192.0.2.0/24")
-	requireCode(t, api.CodeNoLimit, err)
+	testutil.RequireCode(t, api.CodeNoLimit, err)
 
 	// The next daemon finds everything unchanged.
 	calls := fake.Calls("SetNode") + fake.Calls("RemoveNode")
@@ -111,7 +111,7 @@ func TestSetTo(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, user, h.scopeFor("user:root"))
 	_, err = h.remove(root, "user:root")
-	requireCode(t, api.CodeNoLimit, err)
+	testutil.RequireCode(t, api.CodeNoLimit, err)
 	check(h)
 	_, err = h.remove(root, "to:any@user:root")
 	require.NoError(t, err)
@@ -141,13 +141,13 @@ func TestSetToOfTwoOwners(t *testing.T) {
 	require.Equal(t, node.Subject.String(), h.holdsTo(enforce.BookAdmin, "10.0.0.1", h.scopeFor("user:12345")))
 	require.Equal(t, 4, h.count(), "one each, and the user")
 	_, err := h.remove(auth.Actor{UID: 54321}, "to:10.0.0.0/8@user:12345")
-	requireCode(t, api.CodeDenied, err)
+	testutil.RequireCode(t, api.CodeDenied, err)
 	answer, err := h.remove(bob, "to:10.0.0.0/8")
 	require.NoError(t, err)
 	require.NotEmpty(t, answer.Warnings, "the administrator's stays")
 	require.Equal(t, 3, h.count())
 	_, err = h.remove(bob, "to:10.0.0.0/8")
-	requireCode(t, api.CodeDenied, err)
+	testutil.RequireCode(t, api.CodeDenied, err)
 	h.mustSet(bob, "to:10.0.0.0/8", up(1e6))
 	_, err = h.remove(root, "to:10.0.0.0/8@user:12345")
 	require.NoError(t, err)
@@ -166,7 +166,7 @@ func TestSetToComesBackAfterABoot(t *testing.T) {
 	w.Persist = ptr(false)
 	h.mustSet(root, "to:any@user:12345", w)
 	_, err := h.set(root, "to:10.1.0.0/16@"+pidSubject(child), api.Wish{UpBytesPerSec: ptr(uint64(1)), Persist: ptr(true)})
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 	require.NoError(t, h.stop())
 	data, err := os.ReadFile(h.file.Path())
 	require.NoError(t, err)
@@ -192,7 +192,7 @@ func TestSetToChangesNothingWhereItCannot(t *testing.T) {
 		h.mustSet(root, fmt.Sprintf("to:10.0.0.0/8:%d", i+1), up(1e6))
 	}
 	_, err = h.set(root, "to:any", up(1e6))
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	require.Equal(t, enforce.MostDestinationRules, h.count())
 	dry, err := h.Set(t.Context(), root, api.SetRequest{Subject: api.Subject{Kind: api.KindTo, ID: "192.0.2.0/24@user:root"}, Wish: up(1e6), DryRun: true})
 	require.NoError(t, err)
@@ -209,9 +209,9 @@ func TestSetToFile(t *testing.T) {
 		return h.Set(t.Context(), root, api.SetRequest{Subject: api.Subject{Kind: api.KindTo, ID: subject}, Wish: w, Prefixes: prefixes})
 	}
 	_, err := set(up(1e6))
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 	_, err = set(up(1e6), "10.0.0.0/8", "10.0.0.0/99")
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 	require.Zero(t, h.count(), "nothing is changed")
 	holds := func(address string) bool {
 		return h.holdsTo(enforce.BookAdmin, address, h.scopeFor("user:root")) == "to:"+subject

@@ -29,6 +29,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/statefile"
+	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -39,7 +40,7 @@ func TestRateOutOfRange(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
 	_, err := h.set(root, "host", up(units.MaxRate+1))
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 	h.mustSet(root, "host", up(units.MaxRate))
 }
 

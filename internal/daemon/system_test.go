@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/statefile"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func total(rate uint64) api.Wish { return api.Wish{TotalBytesPerSec: &rate} }
@@ -108,9 +109,9 @@ func TestInputMeterOfTheMachineRefuses(t *testing.T) {
 	h := start(t, fake, testOptions(t, fake))
 	off := false
 	_, err := h.SetSystem(context.Background(), auth.Actor{UID: 1000}, api.SystemRequest{InputMeter: &off})
-	requireCode(t, api.CodeDenied, err)
+	testutil.RequireCode(t, api.CodeDenied, err)
 	_, err = h.SetSystem(context.Background(), root, api.SystemRequest{})
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 
 	// An error leaves the kernel and the file unchanged.
 	id := h.mustSet(root, "host", total(5e6)).ID

@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func (h *harness) setFor(subject string, w api.Wish, d time.Duration) (api.SetResponse, error) {
@@ -66,7 +67,7 @@ func TestLimitForATime(t *testing.T) {
 	_, err = h.setFor(subject, up(1e6), time.Millisecond)
 	require.ErrorContains(t, err, "want 1s")
 	_, err = h.setFor("to:192.0.2.0/24/each", up(1e6), time.Hour)
-	require.Equal(t, "netnice set to:192.0.2.0/24/each --up 1MB/s", requireFault(t, api.CodeBadRequest, err).Hint)
+	require.Equal(t, "netnice set to:192.0.2.0/24/each --up 1MB/s", testutil.RequireFault(t, api.CodeBadRequest, err).Hint)
 }
 
 // Without another limit the subject is free afterwards, also if a daemon was started again meanwhile, or the machine.

@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // disk is a disk that may be full or read-only.
@@ -102,7 +103,7 @@ func TestDiskThatCannotBeWritten(t *testing.T) {
 			told(h.remove(root, "user:4250"))
 			err = h.Down(context.Background(), root)
 			if c.locked {
-				e := requireFault(t, api.CodeInternal, err)
+				e := testutil.RequireFault(t, api.CodeInternal, err)
 				require.Contains(t, e.Message, "all limits are lifted")
 				require.Contains(t, e.Hint, "sudo rm "+h.file.Path())
 			} else {

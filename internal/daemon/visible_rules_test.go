@@ -155,7 +155,7 @@ func TestTooManyDestinationsOfAnother(t *testing.T) {
 	c.Write("[[rule]]\nto = '203.0.113.7'\nup = '1MB/s'\n")
 	require.Empty(t, c.reload().Problems)
 	_, err := c.set(root, "to:192.0.2.0/24", up(1e6))
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	require.ErrorContains(t, err, secret)
 	c.mustSet(bobs, "to:192.0.2.0/24", up(1e6))
 }

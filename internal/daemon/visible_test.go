@@ -22,6 +22,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/rules"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // These are two users that no machine has. The secret part of bob's traffic is in 203.0.113.0/24.
@@ -185,7 +186,7 @@ func TestDestinationsOfOthers(t *testing.T) {
 		sees(t, "one destination", func(by auth.Actor) string {
 			list, err := h.NodesFor(t.Context(), by, guess)
 			if by == eves {
-				requireCode(t, api.CodeNoLimit, err)
+				testutil.RequireCode(t, api.CodeNoLimit, err)
 				return ""
 			}
 			return told(t, list, err)
@@ -193,7 +194,7 @@ func TestDestinationsOfOthers(t *testing.T) {
 	}
 	wrong := func(subject string) string {
 		_, err := h.remove(eves, subject)
-		requireCode(t, api.CodeDenied, err)
+		testutil.RequireCode(t, api.CodeDenied, err)
 		return strings.ReplaceAll(err.Error(), strings.TrimPrefix(subject, "to:"), "")
 	}
 	require.Equal(t, wrong("to:203.0.113.99@"+ofBob), wrong("to:203.0.113.2@"+ofBob))

@@ -84,13 +84,13 @@ func TestWhy(t *testing.T) {
 	require.False(t, receiving().Limits[0].Enforced, "it has no node yet")
 
 	_, err = h.Why(context.Background(), auth.Actor{UID: node.UID + 1}, pid, -1, 100*time.Millisecond)
-	requireCode(t, api.CodeDenied, err)
+	testutil.RequireCode(t, api.CodeDenied, err)
 	_, err = h.Why(context.Background(), root, pid, 0, 100*time.Millisecond)
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 	_, err = h.Why(context.Background(), root, pid, 999, 100*time.Millisecond)
-	requireCode(t, api.CodeNotFound, err)
+	testutil.RequireCode(t, api.CodeNotFound, err)
 	_, err = h.Why(context.Background(), root, 1, -1, 100*time.Millisecond)
-	requireCode(t, api.CodeBadRequest, err)
+	testutil.RequireCode(t, api.CodeBadRequest, err)
 }
 
 // A program's connections may belong to a program that it has started. Each is shown with the process that has it open,

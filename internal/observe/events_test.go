@@ -7,6 +7,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // A slow reader learns how many events it has missed, and where. No more than eventsKept of its events are kept.
@@ -37,10 +38,10 @@ func TestEventsMissed(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err = h.listen(bob, func() {}, api.Event{})
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	h.end()
 	_, more = h.take(l)
 	require.False(t, more)
 	_, err = h.listen(root, func() {}, api.Event{})
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 }

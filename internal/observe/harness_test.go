@@ -183,14 +183,6 @@ func told(t testing.TB, answer any, err error) string {
 	return string(text)
 }
 
-func requireCode(t testing.TB, code string, err error) {
-	t.Helper()
-	var e *api.Error
-	require.ErrorAs(t, err, &e)
-	require.Equal(t, code, e.Code, "%v", err)
-	require.NotEmpty(t, e.Hint, "no remedy: %v", err)
-}
-
 // returnsSoon fails the test if a call waits.
 func returnsSoon(t *testing.T, what string, call func()) {
 	t.Helper()

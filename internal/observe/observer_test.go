@@ -12,6 +12,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // Callers share a reading of the kernel side, until something has changed.
@@ -166,5 +167,5 @@ func TestListOfFigures(t *testing.T) {
 	h.lift(7)
 	require.Empty(t, h.nodes(root))
 	_, err = h.NodesFor(t.Context(), root, n.Subject)
-	requireCode(t, api.CodeNoLimit, err)
+	testutil.RequireCode(t, api.CodeNoLimit, err)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // The latest of the clocks without credit on a socket's path binds, if the socket itself waits for its departure time.
@@ -74,7 +75,7 @@ func TestMeasurementsPerUser(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := a.enter(auth.Actor{UID: 5})
-	requireCode(t, api.CodeConflict, err)
+	testutil.RequireCode(t, api.CodeConflict, err)
 	leave, err := a.enter(auth.Actor{UID: 6})
 	require.NoError(t, err)
 	leave()

@@ -23,7 +23,7 @@ type Part struct {
 	Place
 	RuleSet  uint32               // the rule set in which the kernel side looks for it
 	Under    enforce.Kind         // the kind of the node that it is under, 0 = none
-	Selector destination.Selector // which part, as the command names it
+	Selector destination.Selector // the part of the traffic, as the command names it
 	Resolved destination.Selector // the same, with the present addresses of names
 	Listed   []netip.Prefix       // the prefixes of its file
 }

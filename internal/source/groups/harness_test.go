@@ -297,15 +297,6 @@ func up(rate uint64) api.Wish { return api.Wish{UpBytesPerSec: &rate} }
 
 func memberOf(pid int, weight uint32) api.Member { return api.Member{PID: pid, Weight: weight} }
 
-func requireFault(t *testing.T, code string, err error) *api.Error {
-	t.Helper()
-	var e *api.Error
-	require.ErrorAs(t, err, &e)
-	require.Equal(t, code, e.Code, "%v", err)
-	require.NotEmpty(t, e.Hint, "no remedy: %v", err)
-	return e
-}
-
 var (
 	_ Host[*change]         = (*memory)(nil)
 	_ request.Host[*change] = (*memory)(nil)

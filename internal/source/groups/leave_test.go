@@ -10,6 +10,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // Members leave a group and keep their other limits; the group ends with its last one.
@@ -20,9 +21,9 @@ func TestMembersLeave(t *testing.T) {
 	_, err := h.set(root, "g", up(1e6), memberOf(a, 0), memberOf(b, 0), memberOf(c, 300))
 	require.NoError(t, err)
 	_, err = h.leave(root, "h", a)
-	require.Contains(t, requireFault(t, api.CodeNotFound, err).Message, "is no member of group:h")
+	require.Contains(t, testutil.RequireFault(t, api.CodeNotFound, err).Message, "is no member of group:h")
 	_, err = h.leave(root, "", a, h.process(0))
-	require.Contains(t, requireFault(t, api.CodeNotFound, err).Message, "is no member of a group")
+	require.Contains(t, testutil.RequireFault(t, api.CodeNotFound, err).Message, "is no member of a group")
 	require.Len(t, h.weights(), 3, "none leaves if one is no member")
 
 	answer, err := h.leave(root, "", a, b, a)
@@ -71,7 +72,7 @@ func TestMemberInsideAnother(t *testing.T) {
 	id := func(pid int) uint32 { return h.Find(h.processes[fmt.Sprint(pid)]).ID }
 	h.kernel.SetStats(enforce.NodeStats{ID: id(b), Parent: id(a), Processes: 1})
 	_, err = h.leave(root, "", a, b)
-	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, fmt.Sprintf("pid:%d, which is around it", a))
+	require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Message, fmt.Sprintf("pid:%d, which is around it", a))
 	require.Zero(t, h.kernel.Calls("Leave"))
 }
 
@@ -82,14 +83,14 @@ func TestUsersLeave(t *testing.T) {
 	_, err := h.set(bob, "bobs", up(1e6), memberOf(a, 0), memberOf(b, 0))
 	require.NoError(t, err)
 	_, err = h.leave(auth.Actor{UID: 4243}, "", a)
-	require.Contains(t, requireFault(t, api.CodeDenied, err).Message, "belongs to another user")
+	require.Contains(t, testutil.RequireFault(t, api.CodeDenied, err).Message, "belongs to another user")
 	_, err = h.leave(bob, "", a)
 	require.NoError(t, err)
 
 	_, err = h.set(root, "bobs", up(5e5))
 	require.NoError(t, err)
 	_, err = h.leave(bob, "", b)
-	fault := requireFault(t, api.CodeDenied, err)
+	fault := testutil.RequireFault(t, api.CodeDenied, err)
 	require.Contains(t, fault.Message, "set by the administrator")
 	require.Equal(t, fmt.Sprintf("sudo netnice fair --leave %d", b), fault.Hint)
 
@@ -97,7 +98,7 @@ func TestUsersLeave(t *testing.T) {
 	require.NoError(t, err)
 	for _, pid := range []int{admins, a} {
 		_, err = h.leave(bob, "", pid)
-		_ = requireFault(t, api.CodeDenied, err)
+		_ = testutil.RequireFault(t, api.CodeDenied, err)
 	}
 	_, err = h.leave(root, "", a, b)
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/limit"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // A group has its members' weights. It can be changed, joined and lifted, and its members keep their own limits.
@@ -68,20 +69,20 @@ func TestRefused(t *testing.T) {
 		"users and weight": {bob, "g", up(1e6), []api.Member{memberOf(a, 200)}, api.CodeDenied, "weight"},
 	} {
 		_, err := h.set(c.by, c.group, c.wish, c.members...)
-		require.Contains(t, requireFault(t, c.code, err).Message, c.says, name)
+		require.Contains(t, testutil.RequireFault(t, c.code, err).Message, c.says, name)
 	}
 	require.Zero(t, h.kernel.Calls("SetNode"))
 
 	_, err := h.set(root, "g", up(1e6), memberOf(a, 0))
 	require.NoError(t, err)
 	_, err = h.set(root, "other", up(1e6), memberOf(a, 0))
-	fault := requireFault(t, api.CodeBadRequest, err)
+	fault := testutil.RequireFault(t, api.CodeBadRequest, err)
 	require.Contains(t, fault.Message, "is in group:g already")
 	require.Contains(t, fault.Hint, fmt.Sprintf("netnice fair --leave %d", a))
 	_, err = h.set(bob, "g", up(1e6), memberOf(b, 0))
-	_ = requireFault(t, api.CodeDenied, err)
+	_ = testutil.RequireFault(t, api.CodeDenied, err)
 	_, err = h.set(root, "g", up(0), memberOf(b, 0))
-	require.Contains(t, requireFault(t, api.CodeBadRequest, err).Message, "takes nobody in")
+	require.Contains(t, testutil.RequireFault(t, api.CodeBadRequest, err).Message, "takes nobody in")
 	require.Len(t, h.nodes, 2, "the group and its member")
 }
 
@@ -91,7 +92,7 @@ func TestRefusedMember(t *testing.T) {
 	pid := h.process(0)
 	rate := uint64(1e6)
 	_, err := h.set(bob, fmt.Sprintf("fair-%d", pid), api.Wish{TotalBytesPerSec: &rate}, memberOf(pid, 0))
-	require.Equal(t, fmt.Sprintf("sudo netnice fair --total 1MB/s %d", pid), requireFault(t, api.CodeDenied, err).Hint)
+	require.Equal(t, fmt.Sprintf("sudo netnice fair --total 1MB/s %d", pid), testutil.RequireFault(t, api.CodeDenied, err).Hint)
 }
 
 // A group is inside the tree that its first members are in, and takes in nobody from elsewhere.
@@ -102,7 +103,7 @@ func TestMembersAreInOneTree(t *testing.T) {
 	h.kernel.SetTrees(a, outer)
 	h.kernel.SetTrees(b, outer)
 	_, err := h.set(root, "g", up(1e6), memberOf(a, 0), memberOf(other, 0))
-	require.Contains(t, requireFault(t, api.CodeBadRequest, err).Message, "inside the limit of "+h.Get(outer).Subject.String())
+	require.Contains(t, testutil.RequireFault(t, api.CodeBadRequest, err).Message, "inside the limit of "+h.Get(outer).Subject.String())
 	_, err = h.set(root, "g", up(1e6), memberOf(a, 0), memberOf(b, 0))
 	require.NoError(t, err)
 	group := h.FindName(api.Subject{Kind: api.KindGroup, ID: "g"})
@@ -110,7 +111,7 @@ func TestMembersAreInOneTree(t *testing.T) {
 	spec, _ := h.kernel.Spec(group.ID)
 	require.Equal(t, outer, spec.Parent)
 	_, err = h.set(root, "g", api.Wish{}, memberOf(a, 0), memberOf(other, 0))
-	_ = requireFault(t, api.CodeBadRequest, err)
+	_ = testutil.RequireFault(t, api.CodeBadRequest, err)
 	require.Len(t, h.weights(), 2)
 }
 
@@ -120,7 +121,7 @@ func TestQuota(t *testing.T) {
 	h.quota = 3
 	a, b, c := h.process(0), h.process(0), h.process(0)
 	_, err := h.set(root, "g", up(1e6), memberOf(a, 0), memberOf(b, 0), memberOf(c, 0))
-	_ = requireFault(t, api.CodeConflict, err)
+	_ = testutil.RequireFault(t, api.CodeConflict, err)
 	require.Empty(t, h.nodes)
 	h.limited(b)
 	_, err = h.set(root, "g", up(1e6), memberOf(a, 0), memberOf(b, 0), memberOf(a, 0))
@@ -148,7 +149,7 @@ func TestMemberWithAnotherUsersLimit(t *testing.T) {
 	a := h.process(bob.UID)
 	h.limit(a, Node{Requested: limit.Owners{enforce.OwnerUser: {Up: 1e6}}, User: 4243})
 	_, err := h.set(bob, "g", up(1e6), memberOf(a, 0))
-	_ = requireFault(t, api.CodeDenied, err)
+	_ = testutil.RequireFault(t, api.CodeDenied, err)
 
 	_, err = h.set(root, "g", up(1e6), memberOf(a, 0))
 	require.NoError(t, err)
@@ -156,11 +157,11 @@ func TestMemberWithAnotherUsersLimit(t *testing.T) {
 	group.Requested, group.User = limit.Owners{enforce.OwnerUser: {Up: 1e6}}, bob.UID
 	require.NoError(t, (&change{memory: h.memory}).set(&group))
 	_, err = h.leave(bob, "g", a)
-	_ = requireFault(t, api.CodeDenied, err)
+	_ = testutil.RequireFault(t, api.CodeDenied, err)
 	group.User = 4243
 	require.NoError(t, (&change{memory: h.memory}).set(&group))
 	_, err = h.leave(bob, "g", a)
-	require.Contains(t, requireFault(t, api.CodeDenied, err).Message, "group:g is another user's")
+	require.Contains(t, testutil.RequireFault(t, api.CodeDenied, err).Message, "group:g is another user's")
 }
 
 // If the kernel refuses a member, nobody has joined, and the group is as it was.
@@ -177,7 +178,7 @@ func TestJoinIsUndone(t *testing.T) {
 
 	h.kernel.Fail("SetNode", errors.New("no"))
 	_, err = h.set(root, "g", api.Wish{}, memberOf(b, 0))
-	require.Contains(t, requireFault(t, api.CodeInternal, err).NotUndone[0], fmt.Sprintf("process %d stays in group:g", b), "it has no node to leave by, and gets none")
+	require.Contains(t, testutil.RequireFault(t, api.CodeInternal, err).NotUndone[0], fmt.Sprintf("process %d stays in group:g", b), "it has no node to leave by, and gets none")
 	h.kernel.Fail("SetNode", nil)
 	require.Equal(t, map[int]uint32{a: 100}, h.weights())
 	_, err = h.set(root, "g", api.Wish{}, memberOf(b, 0))

@@ -54,7 +54,7 @@ type Host interface {
 	// Read calls a function under the lock of the limits. Like that of Update, it does not call back.
 	Read(read func())
 	// Update calls a function under the lock of the limits, with the names that limits are for. It brings into force
-	// what the function has changed. The function compares what is in memory.
+	// what the function returns. The function only compares answers in memory.
 	Update(change func(wanted map[string]bool) Change)
 }
 
