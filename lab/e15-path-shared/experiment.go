@@ -14,7 +14,7 @@ import (
 func Main(flags *flag.FlagSet, args []string) int {
 	return narrow.Main(flags, args, narrow.Experiment{
 		Title: "UDP through 28 kbit/s, beside TCP", Over: 240 * time.Second,
-		Transfers: [2]narrow.Transfer{{Name: "as it is", UDP: true, Beside: true}, {Name: "adapt", UDP: true, Beside: true, Adapt: true}},
+		Transfers: []narrow.Transfer{{Name: "as it is", UDP: true, Beside: true}, {Name: "adapt", UDP: true, Beside: true, Adapt: true}},
 		Compare: func(before, after narrow.Figures) string {
 			return fmt.Sprintf("arrived %.3f -> %.3f of what was sent; paper: less than 0.01 -> 0.67", before.ArrivedPart(), after.ArrivedPart())
 		},

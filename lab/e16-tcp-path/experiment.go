@@ -1,6 +1,7 @@
 // Package e16 re-runs topp's Figures 8 and 9: a TCP transfer through a token bucket of 28 kbit/s, next to a
 // TCP connection of another host without pacing. The transfer is unchanged, or paced at the path's capacity. The
-// paper sent one file. The experiment measures for a fixed time, and computes the time for the file from it.
+// paper sent one file. The experiment measures for a fixed time, and computes the time for the file from it. Further
+// transfers have a queue with room for more packets.
 package e16
 
 import (
@@ -14,7 +15,13 @@ import (
 func Main(flags *flag.FlagSet, args []string) int {
 	return narrow.Main(flags, args, narrow.Experiment{
 		Title: "TCP through 28 kbit/s, beside TCP", Over: 300 * time.Second,
-		Transfers: [2]narrow.Transfer{{Name: "as it is", Beside: true}, {Name: "adapt", Beside: true, Adapt: true}},
+		Copies: 4,
+		Transfers: []narrow.Transfer{
+			{Name: "as it is", Beside: true},
+			{Name: "adapt", Beside: true, Adapt: true},
+			{Name: "as it is, 10 packets", Beside: true, QueuePackets: 10},
+			{Name: "adapt, 10 packets", Beside: true, Adapt: true, QueuePackets: 10},
+		},
 		Compare: func(before, after narrow.Figures) string {
 			return narrow.Compare(before, after) + "; paper: 2465 -> 2457 s (0.997), 2748 -> 2651 packets (0.965)"
 		},

@@ -14,7 +14,8 @@ import (
 func Main(flags *flag.FlagSet, args []string) int {
 	return narrow.Main(flags, args, narrow.Experiment{
 		Title: "Two TCP transfers through 28 kbit/s", Over: 300 * time.Second,
-		Transfers: [2]narrow.Transfer{{Name: "as they are", Beside: true}, {Name: "both adapt", Beside: true, Adapt: true, AdaptBeside: true}},
+		Copies:    4,
+		Transfers: []narrow.Transfer{{Name: "as they are", Beside: true}, {Name: "both adapt", Beside: true, Adapt: true, AdaptBeside: true}},
 		Compare: func(before, after narrow.Figures) string {
 			share := after.BitsPerSec / (after.BitsPerSec + after.BesideBits)
 			return fmt.Sprintf("%s; paper: 2465 -> 1661 s (0.674), 2748 -> 2348 packets (0.854)\nshares with both: %.3f : %.3f; paper: fair (a figure without numbers)",

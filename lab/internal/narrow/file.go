@@ -30,7 +30,9 @@ func (f File) after(seconds float64) string {
 }
 
 // options returns the options of TFTP's ends. The time-out is longer than a packet waits in a full bottleneck.
-func options() tftp.Options { return tftp.Options{WindowBlocks: 64, Timeout: 5 * time.Second} }
+func (t Transfer) options() tftp.Options {
+	return tftp.Options{WindowBlocks: t.WindowBlocks, Timeout: 5 * time.Second}
+}
 
 // received is the result of a file's receiver.
 type received struct {
@@ -57,11 +59,11 @@ func (f *Figures) file(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *tes
 	came, sent := make(chan received, 1), make(chan tftp.Sent, 1)
 	from := testbed.Now()
 	go func() {
-		r, err := tftp.Receive(sink, options())
+		r, err := tftp.Receive(sink, t.options())
 		came <- received{r, testbed.Now(), err}
 	}()
 	go func() {
-		n, _ := tftp.Send(source, t.FileBytes, options()) // a closed socket ends it; the receiver knows the result
+		n, _ := tftp.Send(source, t.FileBytes, t.options()) // a closed socket ends it; the receiver knows the result
 		sent <- n
 	}()
 	r, err := awaitFile(ctx, sink, came, over)

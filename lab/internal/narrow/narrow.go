@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,14 +21,16 @@ import (
 
 // This is the paper's bottleneck: tc qdisc add dev eth0 tbf burst 4750 rate 28kbit latency 50ms.
 const (
-	bitsPerSec  = 28_000
-	linkBytes   = bitsPerSec / 8
-	burst       = 4750
-	queue       = burst + linkBytes/20
-	payload     = 516 // payload of a datagram: TFTP's, with 512 bytes of a file
-	udpPort     = 6000
-	offered     = 40_000 // payload bytes/s of a sender without congestion control: ten times the capacity
-	segment     = 1448
+	bitsPerSec = 28_000
+	linkBytes  = bitsPerSec / 8
+	burst      = 4750
+	queue      = burst + linkBytes/20
+	payload    = 516 // payload of a datagram: TFTP's, with 512 bytes of a file
+	udpPort    = 6000
+	offered    = 40_000 // payload bytes/s of a sender without congestion control: ten times the capacity
+	segment    = 1448
+	// PathRate is the path's rate in IP bytes/s for these datagrams; the link counts 14 bytes more for each.
+	PathRate    = linkBytes * (payload + 28) / (payload + 42)
 	step        = 5 * time.Second // interval of the figures over time, as in the paper
 	settle      = 20 * time.Second
 	settleQuick = 5 * time.Second
@@ -42,8 +45,13 @@ type Transfer struct {
 	Beside bool
 	// Adapt puts the transfer under adapt. AdaptBeside does so with the other connection.
 	Adapt, AdaptBeside bool
-	// FileBytes is the size of a file that TFTP sends until it is complete; 0 = the transfer has no end.
-	FileBytes int
+	// Limit is a fixed limit on the transfer in IP bytes/s, which needs no probes; 0 = none.
+	Limit int
+	// QueuePackets is the number of full packets for which the bottleneck has room; 0 = the paper's three.
+	QueuePackets int
+	// FileBytes is the size of a file that TFTP sends until it is complete, in windows of WindowBlocks; 0 = the
+	// transfer has no end.
+	FileBytes, WindowBlocks int
 }
 
 // Figures holds the figures of a transfer, over the measured time.
@@ -89,26 +97,63 @@ func (f Figures) String() string {
 
 // Experiment compares two transfers.
 type Experiment struct {
-	Title     string
-	Over      time.Duration // measured time; a sixth of it in the quick version
-	Transfers [2]Transfer
-	// Compare returns the result, and that of the paper.
+	Title string
+	Over  time.Duration // measured time; a sixth of it in the quick version
+	// Transfers are the two that are compared, and the same under other conditions, if there are any.
+	Transfers []Transfer
+	// Copies is the number of runs of each transfer, 1 if it is 0. What TCP has of so short a queue is chance: the
+	// figures that count are the means.
+	Copies int
+	// Compare returns the result of the two, and that of the paper.
 	Compare func(before, after Figures) string
 }
 
 // Main runs an experiment as a command, and returns its exit code.
 func Main(flags *flag.FlagSet, args []string, e Experiment) int {
 	return bed.Main(flags, args, func(ctx context.Context, b *bed.Bed) error {
-		found, err := Run(ctx, b, b.Length(e.Over, e.Over/6), e.Transfers[:]...)
+		copies := max(e.Copies, 1)
+		var list []Transfer
+		for _, t := range e.Transfers {
+			list = append(list, slices.Repeat([]Transfer{t}, copies)...)
+		}
+		found, err := Run(ctx, b, b.Length(e.Over, e.Over/6), list...)
 		if err != nil {
 			return err
 		}
-		b.Printf("%s\n", e.Compare(found[0], found[1]))
-		if err := draw(b, e.Title, found); err != nil {
+		means := make([]Figures, len(e.Transfers))
+		for i := range means {
+			means[i] = Mean(found[i*copies : (i+1)*copies])
+		}
+		if copies > 1 {
+			b.Printf("means of %d\n", copies)
+			for _, f := range means {
+				b.Printf("%s\n", f)
+			}
+		}
+		b.Printf("%s\n", e.Compare(means[0], means[1]))
+		if err := draw(b, e.Title, []Figures{found[0], found[copies]}); err != nil {
 			return err
 		}
 		return b.Write(found)
 	})
+}
+
+// Mean returns the figures of a transfer as if its runs had been one.
+func Mean(runs []Figures) Figures {
+	mean := Figures{Name: runs[0].Name}
+	n := float64(len(runs))
+	for _, f := range runs {
+		mean.Seconds += f.Seconds / n
+		mean.BitsPerSec += f.BitsPerSec / n
+		mean.BesideBits += f.BesideBits / n
+		mean.Sent += f.Sent
+		mean.Arrived += f.Arrived
+		mean.Again += f.Again
+		mean.Dropped += f.Dropped
+	}
+	mean.Sent, mean.Arrived = mean.Sent/uint64(len(runs)), mean.Arrived/uint64(len(runs))
+	mean.Again, mean.Dropped = mean.Again/len(runs), mean.Dropped/uint64(len(runs))
+	return mean
 }
 
 // Run runs transfers at the same time, each with a bottleneck of its own: they are slow, and need hardly any
@@ -161,7 +206,11 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 		return f, err
 	}
 	b.Defer(s.Close)
-	if err := s.Shape(linkBytes*1500/1514, burst, queue); err != nil {
+	room := queue
+	if t.QueuePackets > 0 {
+		room = t.QueuePackets * 1514
+	}
+	if err := s.Shape(linkBytes*1500/1514, burst, room); err != nil {
 		return f, err
 	}
 	ports := []testbed.Port{{Number: testbed.DefaultPort}, {Number: testbed.DefaultPort + 1}}
@@ -169,24 +218,8 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 	if err != nil {
 		return f, err
 	}
-	for _, one := range []struct {
-		on   bool
-		from *testbed.NetNS
-		to   netip.Addr
-	}{{t.Adapt, s.Source, s.Sink4}, {t.AdaptBeside, s.Others, s.Other4}} {
-		if !one.on {
-			continue
-		}
-		if err := b.Inhabit(one.from); err != nil {
-			return f, err
-		}
-		args := []string{"adapt", one.to.String()}
-		if !t.UDP || one.from == s.Others {
-			args = append(args, "--tcp")
-		}
-		if _, err := b.NetniceIn(ctx, one.from, args...); err != nil {
-			return f, err
-		}
+	if err := t.prepare(ctx, b, s); err != nil {
+		return f, err
 	}
 	if t.Beside {
 		other, err := b.Sender(s.Others, testbed.SenderConfig{To: netip.AddrPortFrom(s.Other4, testbed.DefaultPort+1).String(), Congestion: "cubic"})
@@ -206,6 +239,31 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 	return f, f.segments(ctx, b, s, tcp, t, over)
 }
 
+// prepare puts the transfer, and the other connection, under adapt or a limit.
+func (t Transfer) prepare(ctx context.Context, b *bed.Bed, s *routed.Site) error {
+	for _, one := range []struct {
+		on   bool
+		from *testbed.NetNS
+		args []string
+	}{
+		{t.Adapt && t.UDP, s.Source, []string{"adapt", s.Sink4.String()}},
+		{t.Adapt && !t.UDP, s.Source, []string{"adapt", s.Sink4.String(), "--tcp"}},
+		{t.AdaptBeside, s.Others, []string{"adapt", s.Other4.String(), "--tcp"}},
+		{t.Limit > 0, s.Source, []string{"set", "--to", s.Sink4.String(), "--up", fmt.Sprintf("%dB/s", t.Limit)}},
+	} {
+		if !one.on {
+			continue
+		}
+		if err := b.Inhabit(one.from); err != nil {
+			return err
+		}
+		if _, err := b.NetniceIn(ctx, one.from, one.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func pause(b *bed.Bed) time.Duration { return b.Length(settle, settleQuick) }
 
 func (f *Figures) datagrams(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testbed.Receiver, t Transfer, over time.Duration) error {
@@ -215,7 +273,7 @@ func (f *Figures) datagrams(ctx context.Context, b *bed.Bed, s *routed.Site, tcp
 		return err
 	}
 	b.Defer(rx.Close)
-	tx, err := datagram.StartSender(s.Source, datagram.SenderConfig{To: at, PayloadBytes: payload, Rate: offered, Remote: !t.Adapt})
+	tx, err := datagram.StartSender(s.Source, datagram.SenderConfig{To: at, PayloadBytes: payload, Rate: offered, Remote: !t.Adapt && t.Limit == 0})
 	if err != nil {
 		return err
 	}
