@@ -263,24 +263,52 @@ __u64 lowered_ns;
 /* Not on the stack, which has no room for it. */
 static const struct nn_class nn_class_fresh;
 
-/* A new class has nothing to pay after finish. */
 static __always_inline struct nn_class *nn_class_get(
-	const struct nn_class_key *key, __u64 finish)
+	const struct nn_class_key *key)
 {
 	struct nn_class *k = bpf_map_lookup_elem(&classes, key);
 
 	if (k)
 		return k;
 	bpf_map_update_elem(&classes, key, &nn_class_fresh, BPF_NOEXIST);
-	k = bpf_map_lookup_elem(&classes, key);
-	if (k && !k->bytes)
+	return bpf_map_lookup_elem(&classes, key);
+}
+
+/* nn_class_owner returns a number that tells the classes of different keys
+ * apart. */
+static __always_inline __u64 nn_class_owner(const struct nn_class_key *key)
+{
+	return key->child ^
+	       ~((__u64)key->node << 40 | (__u64)key->direction << 38);
+}
+
+/* nn_class_is tells, under the clock's lock, whether the class still is that of
+ * this owner: since it was looked up the kernel may have evicted it and given
+ * its memory to another key. It also begins a class that is new, which has
+ * nothing to pay after finish. */
+static __always_inline bool nn_class_is(struct nn_class *k, __u64 owner,
+					__u64 finish)
+{
+	if (!k->owner) {
+		k->owner = owner;
 		k->finish = finish;
-	return k;
+	}
+	return k->owner == owner;
+}
+
+/* nn_hop_child returns the child of a class key. */
+static __always_inline __u64 nn_hop_child(const struct nn_transmit *x)
+{
+	if (!x->apart)
+		return x->child;
+	return x->child | (x->apart == NN_APART_INFLOW ? NN_CHILD_INFLOW
+						       : NN_CHILD_DATAGRAMS);
 }
 
 /* nn_hop_turn asks one clock and charges it. It is not static, so that the
  * verifier checks it once, not once for each hop of each caller. The result is
- * 1 if the clock was far behind now: the caller has to call again. */
+ * 1 if the clock was far behind now, or a class was evicted meanwhile: the
+ * caller has to call again. */
 __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 			   __u64 rate, __u64 burst_bytes)
 {
@@ -290,23 +318,20 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	struct nn_class *k, *g = NULL;
 	__u64 paid, own, left, burst_ns = 0, mean = 0, period_ns = 0;
 	__u32 weight, active;
-	bool young;
+	bool young, is_own, is_given;
 
 	if (!x || !rate)
 		return 0;
 	weight = x->weight;
 	if (!weight)
 		weight = NN_WEIGHT_DEFAULT;
-	kk.child = x->child;
-	if (x->apart)
-		kk.child |= x->apart == NN_APART_INFLOW ? NN_CHILD_INFLOW
-							: NN_CHILD_DATAGRAMS;
+	kk.child = nn_hop_child(x);
 	c = bpf_map_lookup_elem(&clocks, &ck);
 	if (!c) {
 		nn_fault(NN_FAULT_CLOCK_MISSING);
 		return 0;
 	}
-	k = nn_class_get(&kk, c->vtime);
+	k = nn_class_get(&kk);
 	if (!k) {
 		nn_fault(NN_FAULT_CLASS_FULL);
 		return 0;
@@ -317,7 +342,7 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 
 		kk.child = NN_CHILD_GUARANTEE | x->guaranteed;
 		if (who && (!who->scope_id || who->scope_id == node))
-			g = nn_class_get(&kk, x->now_ns);
+			g = nn_class_get(&kk);
 		if (g) {
 			period_ns = who->period_ns;
 			nn_slice_only_set(g, who->flags & NN_NODE_SLICE_ONLY);
@@ -328,7 +353,21 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	if (burst_bytes)
 		burst_ns = burst_bytes * NN_NSEC_PER_SEC / rate;
 
+	kk.child = nn_hop_child(x);
 	bpf_spin_lock(&c->lock);
+	is_own = nn_class_is(k, nn_class_owner(&kk), c->vtime);
+	kk.child = NN_CHILD_GUARANTEE | x->guaranteed;
+	if (is_own && g && !nn_class_is(g, nn_class_owner(&kk), x->now_ns)) {
+		bpf_spin_unlock(&c->lock);
+		bpf_map_delete_elem(&classes, &kk);
+		return 1;
+	}
+	if (!is_own) {
+		bpf_spin_unlock(&c->lock);
+		kk.child = nn_hop_child(x);
+		bpf_map_delete_elem(&classes, &kk);
+		return 1;
+	}
 	if (rate < c->rate)
 		lowered_ns = x->now_ns;
 	nn_clock_rate(c, k, weight, rate, x->now_ns);
@@ -373,10 +412,11 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	}
 	paid = nn_hop_take(x, c, k, g, weight, rate, left, burst_bytes,
 			   period_ns, &mean);
+	/* a slice is given when its period begins */
+	is_given = period_ns && paid == g->finish;
 	bpf_spin_unlock(&c->lock);
 
-	/* a slice is given when its period begins */
-	if (period_ns && paid == g->finish)
+	if (is_given)
 		goto taken;
 	if (paid > x->now_ns && !x->empty && !x->odd)
 		paid = x->now_ns + nn_wait_weighed(mean, x->wire_bytes,

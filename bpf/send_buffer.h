@@ -28,6 +28,19 @@ static __always_inline void nn_datagram_given_up(struct sk_buff *skb)
 				   NN_DATAGRAM_MOST);
 }
 
+/* nn_buffer_child returns the child at the clocks beyond a node. It is not
+ * static, so that the verifier checks it once. */
+__noinline __u64 nn_buffer_child(__u64 child, __u32 node)
+{
+	struct nn_node *n = bpf_map_lookup_elem(&nodes, &node);
+
+	if (!n ||
+	    nn_part_of_program(
+		    n, n->limits[NN_OWNER_ADMIN][NN_UP].min_bytes_per_sec))
+		return child;
+	return nn_child_node(node, n->generation);
+}
+
 static __always_inline void nn_buffer_record(struct seq_file *seq,
 					     struct sock *sk,
 					     struct nn_socket *s)
@@ -59,7 +72,7 @@ static __always_inline void nn_buffer_record(struct seq_file *seq,
 			continue;
 		r.hops[i].child = child;
 		r.hops[i].node = node;
-		child = nn_child_node(node, n->generation);
+		child = nn_buffer_child(child, node);
 	}
 	bpf_seq_write(seq, &r, sizeof(r));
 }

@@ -111,6 +111,12 @@ static __always_inline void nn_send_used(struct nn_send_place *q, __u64 now_ns)
 		q->used_ns = now_ns;
 }
 
+/* The word of skb->cb in which a packet carries its priority through the
+ * queues, since the pair clears it: a program or the firewall has set it for
+ * the device's own queue. The kernel leaves the word alone meanwhile, and a
+ * departure time of SO_TXTIME as well. */
+#define NN_KEPT_PRIORITY 0
+
 static __always_inline int nn_send_enqueue(struct __sk_buff *skb,
 					   struct nn_send_place *q, __u32 minor,
 					   __u32 node, __u32 hop, __u32 slot,
@@ -303,6 +309,7 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 		return nn_send_classless(s, &x);
 	}
 	nn_send_queued(s, bytes, now_ns);
+	skb->cb[NN_KEPT_PRIORITY] = skb->priority;
 	return nn_send_enqueue(skb, q, nn_lane_join(f, s, hop, bytes, now_ns),
 			       node, hop, d->slot, now_ns);
 }
@@ -439,7 +446,7 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	nn_send_unqueued(s, bytes);
 	if (prepaid)
 		s->prepaid_bytes -= bytes;
-	skb->priority = sk->priority; /* the pair has cleared it */
+	skb->priority = skb->cb[NN_KEPT_PRIORITY];
 	return bpf_redirect(out->ifindex, 0);
 }
 

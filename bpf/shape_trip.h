@@ -33,8 +33,22 @@ struct tcp_sock___receive {
 	__u32 rcv_wnd;
 	__u32 window_clamp;
 	__u16 advmss;
+	__u8 tcp_usec_ts : 1; /* since Linux 6.7, by a route's feature */
 	struct tcp_options_received rx_opt;
 } __core;
+
+/* nn_echo_ms returns the time of the time stamp that the sender has echoed, by
+ * TCP's clock in ms. */
+static __always_inline __u32 nn_echo_ms(const struct tcp_sock___receive *rx,
+					__u32 now_ms)
+{
+	__u32 echo = rx->rx_opt.rcv_tsecr;
+
+	if (bpf_core_field_exists(rx->tcp_usec_ts) &&
+	    BPF_CORE_READ_BITFIELD(rx, tcp_usec_ts))
+		return now_ms - ((__u32)rx->tcp_mstamp - echo) / 1000;
+	return echo;
+}
 
 /* Something is acknowledged: has all of a window come that was promised before?
  * The round trip is lengthened while the limits have room only: else it would
@@ -45,7 +59,7 @@ static __always_inline void nn_trip_acked(struct nn_receiver *r,
 					  __u32 least_us, __u32 held_us)
 {
 	__u32 now_ms = rx->tcp_mstamp / 1000, before_ms = r->acked_ms;
-	__u32 echo_ms = rx->rx_opt.rcv_tsecr, took_ms, waited_ms, us;
+	__u32 echo_ms = nn_echo_ms(rx, now_ms), took_ms, waited_ms, us;
 
 	r->acked_ms = now_ms;
 	if (r->edge_ms) {
@@ -71,7 +85,7 @@ static __always_inline void nn_trip_acked(struct nn_receiver *r,
 			if (r->trip_us > least_us)
 				r->trip_us -= nn_least(r->trip_us - least_us,
 						       held_us / 4);
-		} else if (!echo_ms || !us ||
+		} else if (!rx->rx_opt.rcv_tsecr || !us ||
 			   waited_ms > took_ms / NN_TRIP_WAITED)
 			; /* it has no stamps, or waited for itself */
 		else if (us < r->trip_us)

@@ -214,6 +214,7 @@ struct nn_class {
 	__u32 mean_bytes; /* moving average of a chunk, byte-weighted */
 	__u64 bytes;
 	__u64 reserved_bytes; /* part of bytes, charged to deferred chunks */
+	__u64 owner;	      /* nn_class_owner of its key, 0 = not begun */
 };
 
 struct nn_task {

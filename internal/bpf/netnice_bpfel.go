@@ -37,6 +37,7 @@ type netniceNnClass struct {
 	MeanBytes     uint32
 	Bytes         uint64
 	ReservedBytes uint64
+	Owner         uint64
 }
 
 type netniceNnClassKey struct {

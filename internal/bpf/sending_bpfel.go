@@ -46,6 +46,7 @@ type sendingNnClass struct {
 	MeanBytes     uint32
 	Bytes         uint64
 	ReservedBytes uint64
+	Owner         uint64
 }
 
 type sendingNnClassKey struct {

@@ -27,6 +27,7 @@ type shapingNnClass struct {
 	MeanBytes     uint32
 	Bytes         uint64
 	ReservedBytes uint64
+	Owner         uint64
 }
 
 type shapingNnClassKey struct {
