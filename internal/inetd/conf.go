@@ -138,9 +138,21 @@ func parseLine(words []string, accounts Accounts) (s Service, err error) {
 		return s, bad("such as /usr/sbin/ftpd, or "+Internal, "the program %q is no path", s.Server)
 	}
 	if len(s.Args) == 0 {
-		s.Args = []string{s.Server[strings.LastIndex(s.Server, "/")+1:]}
+		s.Args = []string{s.program()}
 	}
-	return s, nil
+	return s, s.checkOptions()
+}
+
+// program returns the name of the service's program without its folder.
+func (s Service) program() string { return s.Server[strings.LastIndex(s.Server, "/")+1:] }
+
+// checkOptions refuses ftpd -1, as the netnice paper's Figure 2 is easily read. It is FreeBSD's ftpd -l, which logs each
+// session. No ftpd has an option -1: it would complain to its client, and the administrator would not learn of it.
+func (s Service) checkOptions() error {
+	if name := s.program(); (name == "ftpd" || name == "in.ftpd") && slices.Contains(s.Args[1:], "-1") {
+		return bad("-l, with the letter, logs each session; netnice inetd --total RATE gives each session an equal part", "%s has no option -1, and it is no rate", name)
+	}
+	return nil
 }
 
 // parseSocket reads the type, the protocol, and the port, which depends on both.

@@ -79,6 +79,17 @@ func TestParseUsersOfADirectory(t *testing.T) {
 	}
 }
 
+// An option -1 that a program may have is its own.
+func TestParseKeepsOptions(t *testing.T) {
+	for _, words := range []string{"/usr/sbin/ftpd ftpd -l", "/usr/sbin/pure-ftpd pure-ftpd -1", "/usr/sbin/ftpd", "/bin/ls ls -1"} {
+		list, err := Parse(strings.NewReader("ftp stream tcp nowait root "+words), account.Machine())
+		require.NoError(t, err, words)
+		if given := strings.Fields(words)[1:]; len(given) > 0 {
+			require.Equal(t, given, list[0].Args)
+		}
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	for line, says := range map[string]string{
 		"ftp stream tcp nowait root":                                  "5 words",
@@ -98,6 +109,8 @@ func TestParseRefuses(t *testing.T) {
 		"ftp stream tcp nowait root:nobody-is-called-so /x":           "no group",
 		"ftp stream tcp nowait root ftpd":                             "no path",
 		"ftp stream tcp nowait root /ftpd ftpd @128":                  "has no unit",
+		"ftp stream tcp nowait root /usr/libexec/ftpd ftpd -1":        "ftpd has no option -1",
+		"ftp stream tcp nowait root /usr/sbin/in.ftpd ftpd -l -1":     "in.ftpd has no option -1",
 		"ftp stream tcp nowait root internal":                         "not built in",
 		"echo stream tcp nowait root internal @1MB/s":                 "no rate of its own",
 		"ftp stream tcp nowait root /a\n21 stream tcp nowait root /b": "line 2: 21 is served already",
