@@ -49,6 +49,8 @@ type Transfer struct {
 	Limit int
 	// QueuePackets is the number of full packets for which the bottleneck has room; 0 = the paper's three.
 	QueuePackets int
+	// TCPOf2001 gives both sending hosts the TCP of the paper's time: reno, and the settings of settingsOf2001.
+	TCPOf2001 bool
 	// FileBytes is the size of a file that TFTP sends until it is complete, in windows of WindowBlocks; 0 = the
 	// transfer has no end.
 	FileBytes, WindowBlocks int
@@ -213,6 +215,11 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 	if err := s.Shape(linkBytes*1500/1514, burst, room); err != nil {
 		return f, err
 	}
+	if t.TCPOf2001 {
+		if err := age(s); err != nil {
+			return f, err
+		}
+	}
 	ports := []testbed.Port{{Number: testbed.DefaultPort}, {Number: testbed.DefaultPort + 1}}
 	tcp, err := b.Receiver(s.Sink, testbed.ReceiverConfig{Ports: ports})
 	if err != nil {
@@ -222,7 +229,7 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 		return f, err
 	}
 	if t.Beside {
-		other, err := b.Sender(s.Others, testbed.SenderConfig{To: netip.AddrPortFrom(s.Other4, testbed.DefaultPort+1).String(), Congestion: "cubic"})
+		other, err := b.Sender(s.Others, testbed.SenderConfig{To: netip.AddrPortFrom(s.Other4, testbed.DefaultPort+1).String(), Congestion: t.congestion()})
 		if err != nil {
 			return f, err
 		}
@@ -310,7 +317,7 @@ func (f *Figures) countBySteps(arrivedBy func(to testbed.Instant) (datagram.Arri
 }
 
 func (f *Figures) segments(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testbed.Receiver, t Transfer, over time.Duration) error {
-	tx, err := b.Sender(s.Source, testbed.SenderConfig{To: netip.AddrPortFrom(s.Sink4, testbed.DefaultPort).String(), Congestion: "cubic"})
+	tx, err := b.Sender(s.Source, testbed.SenderConfig{To: netip.AddrPortFrom(s.Sink4, testbed.DefaultPort).String(), Congestion: t.congestion()})
 	if err != nil {
 		return err
 	}

@@ -71,9 +71,10 @@ func criteria() []Criterion {
 		{"e16-tcp-path", "E16", "the same in a queue of ten packets", "", low, 1.1, "", meansOver("as it is, 10 packets", "adapt, 10 packets")},
 		{
 			"e17-tcp-paths", "E17", "time for the same file, both adapted over as they are, mean of four", "0.674", low, 0.674,
-			"two of today's connections fill the path as they are (the next row), so one of them can only win what the other loses, and which of the two has more is chance",
+			"two of today's connections fill the path as they are (a row below), so one of them can only win what the other loses, and which of the two has more is chance; the row with the TCP of 2001 has the paper's condition",
 			meansOver("as they are", "both adapt"),
 		},
+		{"e17-tcp-paths", "E17", "the same with the TCP of 2001 (reno, without SACK, timestamps, RACK and tail probes)", "0.674", low, 0.9, "", meansOver("as they are, TCP of 2001", "both adapt, TCP of 2001")},
 		{"e17-tcp-paths", "E17", "both together as they are, of what the path carries", "", 0.95, 1, "", ofThePath("as they are")},
 		{"e17-tcp-paths", "E17", "both together adapted, of what the path carries", "", 0.9, 1, "", ofThePath("both adapt")},
 		{"e17-tcp-paths", "E17", "packets for the same file, both adapted over as they are", "0.854", low, 0.854, "", packetsForAFile("as they are", "both adapt")},
