@@ -146,10 +146,18 @@ bench-delay: build $(LAB) ## how long a question by UDP and a small answer by HT
 	$(RUN_LAB) bench delay $(BENCH_ARGS)
 
 experiments: deps-test build $(LAB) ## every experiment of the papers, into lab/out, and the table of what they found into lab/README.md
-	@for e in $(EXPERIMENTS); do $(RUN_LAB) $$e $(LAB_ARGS) || exit 1; done
-	./$(LAB) verdicts -readme lab/README.md
+	@trap 'exit 130' INT TERM; failed=; \
+	for e in $(EXPERIMENTS); do $(RUN_LAB) $$e $(LAB_ARGS) || failed="$$failed $$e"; done; \
+	./$(LAB) verdicts -readme lab/README.md $(VERDICT_ARGS); missed=$$?; \
+	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }; exit $$missed
 
-lab: experiments bench bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay ## every experiment and bench, into lab/out (hours)
+BENCHES := bench bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay
+
+lab: build $(LAB) ## every experiment and bench, into lab/out (hours), whatever is missed; the table of verdicts at the end
+	@trap 'exit 130' INT TERM; failed=; \
+	for t in experiments $(BENCHES); do $(MAKE) $$t || failed="$$failed $$t"; done; \
+	./$(LAB) verdicts $(VERDICT_ARGS); \
+	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 lint: deps-lint check-generated ## formatting, vet, linters, generated code
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run: gofmt -w"; exit 1; }

@@ -1,6 +1,6 @@
-// Package verdicts judges the results of the experiments, and prints a table of the papers' figures and ours. It
-// puts the table into lab/README.md, so that no figure is copied by hand. Its exit code is 1 if one is missed or was
-// not measured.
+// Package verdicts judges the results of the experiments, of one run or of several, and prints a table of the papers'
+// figures and ours. It puts the table into lab/README.md, so that no figure is copied by hand. Its exit code is 1 if one
+// is missed or was not measured.
 package verdicts
 
 import (
@@ -21,6 +21,7 @@ const begin, end = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
 // Main runs the command, and returns its exit code.
 func Main(flags *flag.FlagSet, args []string) int {
 	out := flags.String("out", filepath.Join("lab", "out"), "`FOLDER` of the figures")
+	more := flags.String("runs", "", "`FOLDERS` of the figures of further runs, with commas between: verdicts are then of the median")
 	readme := flags.String("readme", "", "`FILE` to put the table into, such as lab/README.md")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -28,7 +29,11 @@ func Main(flags *flag.FlagSet, args []string) int {
 	case err != nil:
 		return 2
 	}
-	missed, err := run(*out, *readme)
+	folders := []string{*out}
+	if *more != "" {
+		folders = append(folders, strings.Split(*more, ",")...)
+	}
+	missed, err := run(folders, *readme)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "verdicts:", err)
 	}
@@ -38,18 +43,28 @@ func Main(flags *flag.FlagSet, args []string) int {
 	return 0
 }
 
-func run(out, readme string) (missed bool, err error) {
+func run(folders []string, readme string) (missed bool, err error) {
+	for _, folder := range folders[1:] { // a mistyped one would go unnoticed
+		if _, err := os.Stat(folder); err != nil {
+			return false, err
+		}
+	}
 	var list []verdict.Verdict
 	var runs []verdict.Run
 	for _, experiment := range verdict.Experiments() {
-		file, err := os.ReadFile(filepath.Join(out, experiment+".json"))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return false, err
-		}
-		list = append(list, verdict.Judge(experiment, file)...)
-		if file != nil {
+		var files [][]byte
+		for _, folder := range folders {
+			file, err := os.ReadFile(filepath.Join(folder, experiment+".json"))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return false, err
+			}
+			files = append(files, file)
 			runs = append(runs, verdict.RunOf(experiment, file))
 		}
+		list = append(list, verdict.Judge(experiment, files...)...)
 	}
 	for _, v := range list {
 		missed = missed || v.Word() == "miss" || v.Word() == "not measured"

@@ -74,6 +74,47 @@ func TestLaterFiguresAreMissed(t *testing.T) {
 	}
 }
 
+// The verdict of several runs is that of their median. Of a run with several values the worst one counts, also where
+// one run is too low and the next too high.
+func TestMedianOfRuns(t *testing.T) {
+	file := func(minute int, figures string) []byte {
+		return fmt.Appendf(nil, `{"time": "2026-11-30T10:%02d:00Z", "figures": %s}`, minute, figures)
+	}
+	single := func(minute int, median float64) []byte {
+		return file(minute, fmt.Sprintf(`[{"link": "a line", "ours": {"with_over_without": {"median": %g}}}]`, median))
+	}
+	several := func(minute int, shares ...float64) []byte {
+		rows := ""
+		for _, x := range shares {
+			rows += fmt.Sprintf(`{"over_reserved": %g},`, x)
+		}
+		return file(minute, `{"by_slice": [`+strings.TrimSuffix(rows, ",")+`]}`)
+	}
+	for _, c := range []struct {
+		name, experiment, papers string
+		files                    [][]byte
+		word, ours, others       string
+	}{
+		{"one miss of three", "e26-throughput", "E26", [][]byte{single(2, 0.99), single(1, 0.9), single(3, 0.98)}, "pass", "0.98", "0.99; 0.9"},
+		{"two of three", "e26-throughput", "E26", [][]byte{single(3, 0.99), single(1, 0.9), single(2, 0.95)}, "miss", "0.99", "0.95; 0.9"},
+		{"one run", "e26-throughput", "E26", [][]byte{single(3, 0.95)}, "miss", "0.95", ""},
+		{"the latest has no figure", "e26-throughput", "E26", [][]byte{single(3, 0.99), file(4, "[]")}, "pass", "-", "0.99"},
+		{"none has", "e26-throughput", "E26", [][]byte{file(4, "[]"), file(5, "[]")}, "not measured", "-", "-"},
+		{"worst of many", "e18-slices", "E25", [][]byte{several(3, 1, 1), several(2, 0.99, 1.02), several(1, 1, 0.5)}, "pass", "1", "0.99 to 1.02; 0.5 to 1"},
+		{"too low, too high, within", "e18-slices", "E25", [][]byte{several(3, 1, 0.9), several(2, 1.1, 1), several(1, 1, 1)}, "miss", "0.9 to 1", "1 to 1.1; 1"},
+	} {
+		list := Judge(c.experiment, c.files...)
+		v := list[slices.IndexFunc(list, func(v Verdict) bool { return v.Papers == c.papers })]
+		require.Equal(t, []string{c.word, c.ours, c.others}, []string{v.Word(), v.Ours(), v.OtherRuns()}, c.name)
+		if len(c.files) > 1 {
+			require.Contains(t, Table(list), "| "+c.ours+" | "+c.others+" | "+c.word+" |", c.name)
+			require.Contains(t, Table(list), "| latest run | other runs |", c.name)
+		} else {
+			require.NotContains(t, Table(list), "other runs", c.name)
+		}
+	}
+}
+
 func TestRuns(t *testing.T) {
 	run := RunOf("e02-change", []byte(`{"time": "2026-11-30T10:27:00.934Z", "machine": {"load": "0.12", "netnice": "0.1.0~7"}}`))
 	require.Contains(t, Runs([]Run{run}), "| e02-change | 2026-11-30 10:27 | 0.1.0~7 | 0.12 |\n")
