@@ -136,7 +136,7 @@ bench-cpu: build $(LAB) ## shares of the processors, 1 to 100 per cent, beside a
 	$(call need,cpulimit)
 	$(RUN_LAB) bench cpu $(BENCH_ARGS)
 
-bench-probe: build $(LAB) ## what netnice probe says of paths of 28 kbit/s to 1 Gbit/s beside none to 70% of others' traffic (8 minutes)
+bench-probe: build $(LAB) ## what netnice probe says of paths of 28 kbit/s to 1 Gbit/s beside none to 70% of others' traffic (20 minutes)
 	$(RUN_LAB) bench probe $(BENCH_ARGS)
 
 bench-adapt: build $(LAB) ## UDP through bottlenecks, as it is and as the path carries it, alone and beside TCP (15 minutes)
