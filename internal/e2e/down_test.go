@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testbed/relay"
 	"github.com/netnice/netnice/internal/testutil"
@@ -70,10 +72,17 @@ func TestDownLongerPath(t *testing.T) {
 		v6          bool
 		connections int
 		cc          string
-	}{{"IPv4", false, 1, "cubic"}, {"IPv6", true, 1, "cubic"}, {"four", false, 4, "cubic"}} {
+		usec        bool // the receiver's time stamps count microseconds
+	}{
+		{"IPv4", false, 1, "cubic", false}, {"IPv6", true, 1, "cubic", false}, {"four", false, 4, "cubic", false},
+		{"time stamps in microseconds", false, 1, "cubic", true},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(near)))
+			if c.usec {
+				stampsInMicroseconds(t, f)
+			}
 			f.must("set", "--pid", itoa(f.rx.PID()), "--down", "4MB/s")
 			per := perByte
 			if c.v6 {
@@ -89,6 +98,23 @@ func TestDownLongerPath(t *testing.T) {
 				f.lost(x, 20, rtt+queue)
 			}
 		})
+	}
+}
+
+// stampsInMicroseconds sets a feature of the receiver's routes, which Linux has since 6.7.
+func stampsInMicroseconds(t *testing.T, f *inbound) {
+	t.Helper()
+	const feature = 1 << 4 // RTAX_FEATURE_TCP_USEC_TS
+	h := f.A.Netlink()
+	list, err := h.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range list {
+		r.Features = feature
+		if err := h.RouteReplace(&r); err != nil {
+			t.Fatalf("set the feature of the route %v: %v", r, err)
+		}
 	}
 }
 
