@@ -100,6 +100,8 @@ type Events interface {
 type Figures interface {
 	Stats() ([]NodeStats, error)
 	Sockets() ([]SocketStats, error)
+	// Stateless returns the sockets without room for state for which a limit holds. No other method has them.
+	Stateless() (StatelessStats, error)
 	// Unknown returns the traffic that has no known process.
 	Unknown() (UnknownStats, error)
 	// Look returns Stats and Sockets of one node. Its cost does not grow with the number of other nodes and

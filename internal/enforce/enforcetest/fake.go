@@ -19,6 +19,8 @@ type Kernel struct {
 	stats        map[uint32]enforce.NodeStats
 	destinations enforce.Destinations
 	sockets      []enforce.SocketStats
+	stateless    enforce.StatelessStats
+	slowRead     <-chan struct{} // Stateless answers when it is closed; nil = at once
 	looks        []enforce.SocketLook
 	peers        []enforce.Peer
 	packetQueues []enforce.Queue
@@ -236,6 +238,26 @@ func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 		return nil, err
 	}
 	return slices.Clone(k.sockets), nil
+}
+
+// SetStateless replaces the result of Stateless. If after is not nil, Stateless answers when it is closed.
+func (k *Kernel) SetStateless(s enforce.StatelessStats, after <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stateless, k.slowRead = s, after
+}
+
+// Stateless implements enforce.Figures.
+func (k *Kernel) Stateless() (enforce.StatelessStats, error) {
+	k.mu.Lock()
+	err, slow := k.enter("Stateless"), k.slowRead
+	k.mu.Unlock()
+	if slow != nil {
+		<-slow
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.stateless, err
 }
 
 // Unknown implements enforce.Figures.

@@ -239,11 +239,7 @@ func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats
 			Local: r.Local, Remote: r.Remote, LocalPort: r.LocalPort, RemotePort: r.RemotePort,
 			QueuedBytes: r.QueuedBytes, UnsentBytes: r.UnsentBytes, PromisedBytes: uint64(r.PromisedBytes), SocketRate: r.State.RateBytesPerSec, ReceiveRate: r.State.ReceiveBytesPerSec,
 		}
-		for _, h := range r.State.Path {
-			if n, ok := k.nodes[h.Node]; ok && n.Generation == h.Generation && n.Kind != bpf.KindSocket {
-				s.Nodes = append(s.Nodes, h.Node)
-			}
-		}
+		s.Nodes = k.limitsOn(r.State)
 		if len(s.Nodes) == 0 && s.SocketRate == 0 && s.ReceiveRate == 0 {
 			continue
 		}
@@ -257,6 +253,16 @@ func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats
 		out = append(out, s)
 	}
 	return out
+}
+
+// limitsOn lists the nodes on a socket's path that are still in use, innermost first, without the socket's own.
+func (k *Kernel) limitsOn(s bpf.Socket) (nodes []uint32) {
+	for _, h := range s.Path {
+		if n, ok := k.nodes[h.Node]; ok && n.Generation == h.Generation && n.Kind != bpf.KindSocket {
+			nodes = append(nodes, h.Node)
+		}
+	}
+	return nodes
 }
 
 // Counters implements enforce.Programs.

@@ -23,6 +23,7 @@ type unchanged interface {
 	Execs() <-chan enforce.Exec
 	LostEvents() (uint64, error)
 	Sockets() ([]enforce.SocketStats, error)
+	Stateless() (enforce.StatelessStats, error)
 	Unknown() (s enforce.UnknownStats, err error)
 	SentBytes(id uint32) (uint64, error)
 	Peers(id uint32) ([]enforce.Peer, error)

@@ -1,6 +1,7 @@
 package shaping
 
 import (
+	"cmp"
 	"maps"
 
 	"github.com/netnice/netnice/internal/bpf"
@@ -96,13 +97,7 @@ func (k *Kernel) Attached() map[string]bool {
 
 // ProgramFor returns a text for people about what an attached program does.
 func (k *Kernel) ProgramFor(name string) string {
-	if text := bpf.ShapingPurposes()[name]; text != "" {
-		return text
-	}
-	if text := bpf.SendingPurposes()[name]; text != "" {
-		return text
-	}
-	return k.pacing.ProgramFor(name)
+	return cmp.Or(bpf.ShapingPurposes()[name], bpf.SendingPurposes()[name], k.pacing.ProgramFor(name))
 }
 
 // Counters implements enforce.Programs.
