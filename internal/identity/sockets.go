@@ -51,6 +51,11 @@ func (r *Resolver) PacketSockets(pid int) map[uint64]bool {
 	return netnamespace.PacketSockets(r.file(pid, ""))
 }
 
+// InetSockets calls f for each socket of a process's network namespace.
+func (r *Resolver) InetSockets(pid int, f func(netnamespace.InetSocket)) error {
+	return netnamespace.InetSockets(r.file(pid, ""), f)
+}
+
 // maxFilesLooked bounds how many descriptors of a process are examined, because a process may have a million.
 const maxFilesLooked = 4096
 
