@@ -136,14 +136,24 @@ type Node struct {
 	// MeterOff reports that received bytes do not count against the total.
 	MeterOff bool `json:"input_meter_off,omitempty"`
 
-	Processes int   `json:"processes"` // the number of members now
-	Sockets   int   `json:"sockets"`   // the number of TCP sockets whose traffic counts here
-	Up        Usage `json:"up"`        // the bytes that were sent
-	Down      Usage `json:"down"`      // the bytes that were received
+	Members
+	Up   Usage `json:"up"`   // the bytes that were sent
+	Down Usage `json:"down"` // the bytes that were received
 	// Total counts the bytes charged to the node's limit on both directions together; nil without such a limit.
 	Total *TotalUsage `json:"total,omitempty"`
 	PID   int         `json:"pid,omitempty"`  // the process; 0 = the subject is no process
 	Since time.Time   `json:"since,omitzero"` // when the subject received its first limit
+}
+
+// Members counts what the limits of a node hold for now.
+type Members struct {
+	Processes int `json:"processes"` // the number of members now
+	Sockets   int `json:"sockets"`   // the number of TCP sockets whose traffic counts here
+	// StatelessSockets is the number of sockets, of any protocol, that have no room for netnice's state, because the
+	// memory for their options is full. The limits hold for each as a whole, without pacing, so that TCP sends
+	// 0.2 to 0.6 of its limit. Sockets does not include them. One that was closed may count until its process ends, and an MPTCP
+	// socket counts beside its subflows. Only lists of nodes and the answer to a change of a limit have the number.
+	StatelessSockets int `json:"stateless_sockets,omitempty"`
 }
 
 // IsHidden reports whether the caller may not see the node's destination: Hidden is in its place.

@@ -17,6 +17,8 @@ type Why struct {
 	Sockets []WhySocket `json:"sockets"`
 	// Free is the number of their open sockets that no limit applies to, unix sockets included.
 	Free int `json:"free"`
+	// Notes are effects on these sockets that the caller may not expect, with what helps.
+	Notes []string `json:"notes,omitempty"`
 	// Packet is how many of these are packet sockets: their traffic may bypass the limits.
 	Packet int `json:"packet,omitempty"`
 }
@@ -63,6 +65,9 @@ const (
 	BoundElsewhere Verdict = "elsewhere"
 	// NothingComes: no queue of netnice has packets of this socket. The sender sends no more than this.
 	NothingComes Verdict = "nothing_waits"
+	// LimitedWhole: the socket has no room for netnice's state, as the memory for its options is full. Its limits hold,
+	// and judge each packet by itself: which of them binds is not known.
+	LimitedWhole Verdict = "as_a_whole"
 )
 
 // WhyLimit is one limit on a socket's path.

@@ -45,7 +45,7 @@ var exceptions = map[string]exception{
 	"complexity of func internal/shell.split":                    {57, "the shells' grammar of words"},
 	"fields of api.Adapted":                                      {22, "one object of the API"},
 	"fields of api.Event":                                        {25, "one object of the API"},
-	"fields of api.Node":                                         {28, "one object of the API"},
+	"fields of api.Node":                                         {27, "one object of the API"},
 	"fields of internal/adapt.Law":                               {32, "the state of a control law"},
 	"fields of internal/adapt.window":                            {22, "the state of a control law"},
 	"fields of internal/daemon.Daemon":                           {40, "until requests, plan and reconciler are packages of their own"},
@@ -58,8 +58,8 @@ var exceptions = map[string]exception{
 	"lines of func internal/daemon.Daemon.takeOver":              {94, "until requests, plan and reconciler are packages of their own"},
 	"lines of func internal/shell.split":                         {94, "the shells' grammar of words"},
 	"lines of internal/cli":                                      {8890, "a file for each verb"},
-	"lines of internal/daemon":                                   {7334, "until requests, plan and reconciler are packages of their own"},
-	"lines of internal/enforce/shaping":                          {5558, "three kinds of queues, until the way of their packets is divided, too"},
+	"lines of internal/daemon":                                   {7332, "until requests, plan and reconciler are packages of their own"},
+	"lines of internal/enforce/shaping":                          {5554, "three kinds of queues, until the way of their packets is divided, too"},
 }
 
 // sizes measures the code of the product, tests and generated files apart.

@@ -126,8 +126,7 @@ const mostRuleName = 64
 // rulesFollowed returns an error if the daemon follows no rules: an added rule would hold for no process.
 func (a *App) rulesFollowed(ctx context.Context) error {
 	var list *api.RuleList
-	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
-		var err error
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
 		list, err = c.Rules(ctx)
 		return err
 	})
@@ -203,8 +202,7 @@ func (a *App) reloadAdded(ctx context.Context, pattern api.Subject, added *rules
 		undo = fmt.Sprintf("%[1]srm %[2]s; %[1]snetnice rules reload", sudo, shell.Word(added.Path))
 	}
 	var list *api.RuleList
-	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
-		var err error
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
 		list, err = c.ReloadRules(ctx)
 		return err
 	})
@@ -232,8 +230,7 @@ func (a *App) reloadAdded(ctx context.Context, pattern api.Subject, added *rules
 // for each node on which a limit of the rule stands.
 func (a *App) printAddedJSON(ctx context.Context, pattern api.Subject, rule api.RuleOrigin) error {
 	var nodes *api.NodeList
-	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
-		var err error
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
 		nodes, err = c.Nodes(ctx)
 		return err
 	})

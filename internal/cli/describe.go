@@ -230,10 +230,7 @@ func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	if stem, ok := strings.CutSuffix(what, "s"); ok { // process
-		return fmt.Sprintf("%d %sses", n, stem)
-	}
-	if strings.HasSuffix(what, "x") { // prefix
+	if strings.HasSuffix(what, "s") || strings.HasSuffix(what, "x") { // process, prefix
 		return fmt.Sprintf("%d %ses", n, what)
 	}
 	return fmt.Sprintf("%d %ss", n, what)

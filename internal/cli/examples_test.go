@@ -86,11 +86,12 @@ func examplePending() []api.Node {
 }
 
 // exampleTotal returns three nodes. The first is a user who only downloads, under a limit by a rule on both directions
-// together. The others are a process whose traffic is not counted, and a unit that does not run.
+// together. The others are a process whose traffic is not counted, and a unit that does not run. Three sockets of the
+// process have no room for state.
 func exampleTotal() []api.Node {
 	return []api.Node{
 		{
-			ID: 41, Subject: api.Subject{Kind: api.KindUser, ID: "eve"}, Name: "eve", Weight: 100, Processes: 1, Sockets: 1,
+			ID: 41, Subject: api.Subject{Kind: api.KindUser, ID: "eve"}, Name: "eve", Weight: 100, Members: api.Members{Processes: 1, Sockets: 1},
 			Limits: []api.Limit{{
 				Owner: "admin", Direction: api.Total, BytesPerSec: 3e6, BurstNS: 10e6, Enforced: true,
 				Rule: &api.RuleOrigin{Name: "line", File: "/etc/netnice/netnice.toml", Line: 7},
@@ -99,7 +100,7 @@ func exampleTotal() []api.Node {
 			Total: &api.TotalUsage{Bytes: 6_201_000, RateBytesPerSec: 3_010_000},
 		},
 		{
-			ID: 42, Subject: api.Subject{Kind: api.KindPID, ID: strconv.Itoa(os.Getpid())}, Name: "borg", Weight: 1, Processes: 1,
+			ID: 42, Subject: api.Subject{Kind: api.KindPID, ID: strconv.Itoa(os.Getpid())}, Name: "borg", Weight: 1, Members: api.Members{Processes: 1, StatelessSockets: 3},
 			Up: api.Usage{Uncounted: true}, Down: api.Usage{Uncounted: true},
 		},
 		{
@@ -117,17 +118,17 @@ func exampleTree() []api.Node {
 	since := time.Date(2026, 11, 21, 20, 30, 0, 0, time.UTC)
 	return []api.Node{
 		{
-			ID: 4, Parent: 2, Subject: api.Subject{Kind: api.KindPID, ID: "10200"}, Name: "rsync", Limits: up(1e6), Weight: 100, Processes: 2, Sockets: 3, Since: since,
+			ID: 4, Parent: 2, Subject: api.Subject{Kind: api.KindPID, ID: "10200"}, Name: "rsync", Limits: up(1e6), Weight: 100, Members: api.Members{Processes: 2, Sockets: 3}, Since: since,
 			Up:   api.Usage{Bytes: 12_345_678, RateBytesPerSec: 998_000, WaitingSockets: 2, WaitingBytes: 1_200_000, WaitNS: 40e6, Held: 1},
 			Down: api.Usage{Uncounted: true},
 		},
-		{ID: 3, Parent: 2, Subject: api.Subject{Kind: api.KindPID, ID: "990"}, Name: "evil\x1b[2J", Weight: 300, Processes: 1, Sockets: 1, Since: since, Down: api.Usage{Uncounted: true}},
+		{ID: 3, Parent: 2, Subject: api.Subject{Kind: api.KindPID, ID: "990"}, Name: "evil\x1b[2J", Weight: 300, Members: api.Members{Processes: 1, Sockets: 1}, Since: since, Down: api.Usage{Uncounted: true}},
 		{
-			ID: 2, Parent: 1, Subject: api.Subject{Kind: api.KindUser, ID: "bob"}, Name: "bob", Weight: 100, Processes: 5, Sockets: 4, Since: since,
+			ID: 2, Parent: 1, Subject: api.Subject{Kind: api.KindUser, ID: "bob"}, Name: "bob", Weight: 100, Members: api.Members{Processes: 5, Sockets: 4}, Since: since,
 			Limits: append(up(10e6), api.Limit{Owner: "bob", Direction: api.Up, BytesPerSec: 5e6, BurstNS: 10e6, Enforced: true}, api.Limit{Owner: "bob", Direction: api.Down, BytesPerSec: 7e6, BurstNS: 10e6, Enforced: true}),
 			Down:   api.Usage{Bytes: 450_000_000, RateBytesPerSec: 6_990_000, WaitingBytes: 70_000, WaitNS: 10e6, Dropped: 3, DroppedFor: api.Drops{QueueFull: 3}},
 			Up:     api.Usage{Bytes: 99_000_000, RateBytesPerSec: 1_500_000, Dropped: 42, DroppedFor: api.Drops{NoQueue: 40, Ahead: 2}},
 		},
-		{ID: 1, Subject: api.Subject{Kind: api.KindHost}, Name: "host", Limits: up(100e6), Weight: 100, Processes: 99, Sockets: 12, Since: since, Down: api.Usage{Uncounted: true}},
+		{ID: 1, Subject: api.Subject{Kind: api.KindHost}, Name: "host", Limits: up(100e6), Weight: 100, Members: api.Members{Processes: 99, Sockets: 12}, Since: since, Down: api.Usage{Uncounted: true}},
 	}
 }

@@ -238,8 +238,7 @@ func (a *App) printStays(ctx context.Context, subject api.Subject, lifted *api.S
 // nodesFor asks for the nodes that hold for a subject. If there are none, the list is empty and names the subject, too.
 func (a *App) nodesFor(ctx context.Context, s api.Subject) (*api.NodeList, error) {
 	var list *api.NodeList
-	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
-		var err error
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
 		list, err = c.NodesFor(ctx, s)
 		return err
 	})

@@ -39,9 +39,10 @@ A limit is what counts: "-" stands where none is there that counts what a subjec
 sends, or what it receives. What a limit on both together was charged is in
 netnice show.
 
-Processes that have a share of the processors and no limit come below the tree. The last line, "unknown", is traffic of which no process is known, since netnice
-came up; netnice status tells of what kind. It is counted while a limit stands on
-the host; what comes in, while one on that stands, too.
+Processes that have a share of the processors and no limit come below the tree. The last line,
+"unknown", is traffic of which no process is known, since netnice came up; netnice status tells of
+what kind. It is counted while a limit stands on the host; what comes in, while one on that stands,
+too. Below come subjects of which sockets have no room for netnice's state; netnice why says more.
 
 The destination of a limit (--to) is shown to administrators, to who has set it, to whose traffic it
 limits, and to all where an administrator's limit is on everybody's traffic; to others it is "(hidden)".
@@ -107,8 +108,7 @@ func (a *App) enterAlternateScreen() (leave func(), err error) {
 // list prints all nodes once; again means that this list is one of a series.
 func (a *App) list(ctx context.Context, asJSON, again bool) error {
 	var list *api.NodeList
-	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
-		var err error
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
 		list, err = c.Nodes(ctx)
 		return err
 	})

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/units"
+	"github.com/netnice/netnice/internal/wrap"
 )
 
 // listed is a row of ls: a node, a process that has a share of the processors and no limit, or the traffic of
@@ -45,7 +47,22 @@ func (a *App) tree(list *api.NodeList, width int) string {
 			t.rows[i] = append(t.rows[i], c.cell(r))
 		}
 	}
-	return t.render(width)
+	return t.render(width) + wholeText(list.Nodes, width)
+}
+
+// wholeText says which nodes have sockets without room for state.
+func wholeText(nodes []api.Node, width int) (text string) {
+	for _, n := range nodes {
+		who := "PID"
+		if n.Subject.Kind == api.KindPID {
+			who = n.Subject.ID
+		}
+		if n.StatelessSockets > 0 {
+			what := fmt.Sprintf("limited as a whole: %s without room for state, see netnice why %s", count(n.StatelessSockets, "socket"), who)
+			text += wrap.Hanging(printable(n.Subject.String())+" ", printable(what), width)
+		}
+	}
+	return text
 }
 
 // listRows returns the nodes as a tree, then the processes that have only a CPU share, then the traffic without a known
@@ -146,12 +163,8 @@ func (a *App) alsoCell(r listed) string {
 func (a *App) alsoText(n *api.Node) string {
 	parts := a.properties(n)
 	for _, l := range lowest(n.Limits) {
-		text := ""
-		if l.Rule != nil {
-			text = "rule " + printable(l.Rule.Name)
-		}
-		if text != "" && !slices.Contains(parts, text) {
-			parts = append(parts, text)
+		if l.Rule != nil && !slices.Contains(parts, "rule "+printable(l.Rule.Name)) {
+			parts = append(parts, "rule "+printable(l.Rule.Name))
 		}
 		if pending := "not in force yet"; !l.Enforced && !slices.Contains(parts, pending) {
 			parts = append(parts, pending)
@@ -184,21 +197,19 @@ func (r listed) figures(direction api.Direction) (rate, bytes uint64, known bool
 
 func (a *App) rateCell(direction api.Direction) func(listed) string {
 	return func(r listed) string {
-		rate, _, known := r.figures(direction)
-		if !known {
-			return noFigure
+		if rate, _, known := r.figures(direction); known {
+			return units.FormatRate(rate, a.units)
 		}
-		return units.FormatRate(rate, a.units)
+		return noFigure
 	}
 }
 
 func (a *App) bytesCell(direction api.Direction) func(listed) string {
 	return func(r listed) string {
-		_, bytes, known := r.figures(direction)
-		if !known {
-			return noFigure
+		if _, bytes, known := r.figures(direction); known {
+			return units.FormatBytes(bytes, a.units)
 		}
-		return units.FormatBytes(bytes, a.units)
+		return noFigure
 	}
 }
 

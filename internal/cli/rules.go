@@ -80,8 +80,7 @@ when the command returns. A file that is wrong changes nothing, says why, and ex
 // showRules prints the answer of a call. Problems in it mean exit code 1.
 func (a *App) showRules(ctx context.Context, asJSON bool, call func(*client.Client, context.Context) (*api.RuleList, error)) error {
 	var list *api.RuleList
-	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
-		var err error
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
 		list, err = call(c, ctx)
 		return err
 	})
@@ -188,8 +187,7 @@ func (a *App) rulesTest() *cobra.Command {
 				return err
 			}
 			var answer *api.RuleTest
-			err = a.read(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				var err error
+			err = a.read(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
 				answer, err = c.TestRules(ctx, pid)
 				return err
 			})

@@ -24,8 +24,7 @@ func (a *App) status() *cobra.Command {
 		Args:  between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var status *api.Status
-			err := a.read(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				var err error
+			err := a.read(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
 				status, err = c.Status(ctx)
 				return err
 			})

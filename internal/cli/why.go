@@ -78,8 +78,7 @@ func cutDescriptor(word string) (pid, fd string, both bool) {
 
 func (a *App) explainWhy(ctx context.Context, pid, fd int, over time.Duration, asJSON bool) error {
 	var why *api.Why
-	err := a.readFor(ctx, readTimeout+over, func(ctx context.Context, c *client.Client) error {
-		var err error
+	err := a.readFor(ctx, readTimeout+over, func(ctx context.Context, c *client.Client) (err error) {
 		why, err = c.Why(ctx, pid, fd, over)
 		return err
 	})
@@ -107,6 +106,9 @@ func (a *App) whyText(why *api.Why) string {
 			b.WriteString("  " + line)
 		}
 		fmt.Fprintf(&b, "  %s\n", verdictText(group))
+	}
+	for _, note := range why.Notes {
+		b.WriteString("\n" + printable(note) + "\n")
 	}
 	if why.Packet > 0 {
 		fmt.Fprintf(&b, "\nWhat it sends by %s may leave past limits; netnice doctor says how to close that.\n", count(why.Packet, "packet socket"))
@@ -177,15 +179,10 @@ func (a *App) groupTitle(why *api.Why, group []api.WhySocket) string {
 		if s.Remote != "" {
 			fmt.Fprintf(&b, " > %s", s.Remote)
 		}
-		switch {
-		case len(s.FDs) == 0:
+		if len(s.FDs) == 0 {
 			b.WriteString(", without a file: closed and draining, or not accepted yet")
-		default:
-			fds := make([]string, len(s.FDs))
-			for i, fd := range s.FDs {
-				fds[i] = strconv.Itoa(fd)
-			}
-			fmt.Fprintf(&b, ", fd %s", strings.Join(fds, ", "))
+		} else {
+			fmt.Fprintf(&b, ", fd %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(s.FDs), " ", ", "), "[]"))
 		}
 		owner := cmp.Or(s.Process, why.PID)
 		if owner != why.PID {
@@ -247,6 +244,8 @@ func verdictText(group []api.WhySocket) string {
 	var parts []string
 	switch s.Up {
 	case api.BoundByLimit:
+	case api.LimitedWhole:
+		return "limited as a whole, as it has no room for state: which limit binds is not known"
 	case api.NothingToSend:
 		parts = append(parts, "nothing binds what it sends: it has no more to send")
 	case api.BoundElsewhere:

@@ -6,8 +6,8 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// exampleWhy returns a process with two connections that a limit binds, one that none binds, and one on which another
-// process has sent. A descendant of the process has a connection of its own.
+// exampleWhy returns a process with two connections that a limit binds, one that none binds, one on which another
+// process has sent, and one without room for state. A descendant of the process has a connection of its own.
 func exampleWhy() api.Why {
 	rate := func(n uint64) *uint64 { return &n }
 	limits := func(binds bool) []api.WhyLimit {
@@ -50,6 +50,11 @@ func exampleWhy() api.Why {
 				Process: 4712, FDs: []int{3}, Protocol: "tcp", Local: "10.0.0.1:40003", Remote: "10.0.0.2:22", PID: 4712, Limits: limits(true),
 				Up: api.BoundByLimit, Down: api.NothingComes,
 			},
+			{
+				FDs: []int{7}, Protocol: "tcp", Local: "10.0.0.1:40004", Remote: "10.0.0.2:873", PID: os.Getpid(), Limits: limits(false),
+				Up: api.LimitedWhole, Down: api.LimitedWhole,
+			},
 		},
+		Notes: []string{"1 socket has no room for state: sudo sysctl"},
 	}
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -187,11 +188,7 @@ func (d *Daemon) requestPower(ctx context.Context, r enforce.Request) (holds uin
 // asked returns the subject that a program means.
 func (d *Daemon) asked(r enforce.Request) (api.Subject, error) {
 	if r.Kind == enforce.KindUser {
-		uid := r.UID
-		if r.Who != 0 {
-			uid = r.Who
-		}
-		return identity.User(uid).Subject, nil
+		return identity.User(cmp.Or(r.Who, r.UID)).Subject, nil
 	}
 	if r.Who == 0 || int(r.Who) == r.PID {
 		return identity.PIDSubject(r.PID), nil

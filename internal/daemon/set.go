@@ -21,6 +21,7 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 	}
 	if err == nil && !req.DryRun && answer.Node != nil {
 		d.readyFor(ctx, by, req.Subject, answer)
+		answer.Warnings = append(answer.Warnings, d.observe.NoteStateless(answer.Node)...)
 	}
 	return answer, err
 }

@@ -133,6 +133,7 @@ func node(n *api.Node, give func(f *Figure, value float64, labels ...string)) {
 	give(held, float64(n.Up.Held), who...)
 	give(processes, float64(n.Processes), who...)
 	give(sockets, float64(n.Sockets), who...)
+	give(stateless, float64(n.StatelessSockets), who...)
 }
 
 // text returns a label that Prometheus accepts and that is safe to show on a terminal.

@@ -29,7 +29,7 @@ func counter(name, help string, labels ...string) *Figure {
 var (
 	up        = gauge("up", "Whether the daemon answers.")
 	build     = gauge("build_info", "The daemon's release and the kernel that it runs on.", "release", "kernel")
-	faults    = counter("faults_total", "Packets or sockets that went unlimited, and writes of the state that failed, by the reason.", "fault")
+	faults    = counter("faults_total", "Packets or sockets that went unlimited, uses of sockets without room for state (socket_storage), and writes of the state that failed, by the reason.", "fault")
 	attached  = gauge("program_attached", "Whether a kernel program of netnice's is attached.", "program")
 	limits    = gauge("limit_bytes_per_second", "A limit that is set: IP bytes a second.", "subject", "name", "direction", "owner")
 	bytes     = counter("bytes_total", "IP bytes sent (up) and received (down) since the limit was set, where that is counted.", "subject", "name", "direction")
@@ -41,12 +41,13 @@ var (
 	held      = counter("held_segments_total", "First segments of new connections that were held back.", "subject", "name")
 	processes = gauge("processes", "Processes that a limit holds for.", "subject", "name")
 	sockets   = gauge("sockets", "TCP sockets whose traffic counts.", "subject", "name")
+	stateless = gauge("stateless_sockets", "Sockets without room for state, because the memory for their options is full: their limits hold for each as a whole.", "subject", "name")
 	unknown   = counter("unknown_bytes_total", "IP bytes of which no process is known, by the reason.", "direction", "reason")
 )
 
 // Figures returns the table of figures.
 func Figures() []*Figure {
-	return []*Figure{up, build, faults, attached, limits, bytes, charged, waiting, delay, queued, dropped, held, processes, sockets, unknown}
+	return []*Figure{up, build, faults, attached, limits, bytes, charged, waiting, delay, queued, dropped, held, processes, sockets, stateless, unknown}
 }
 
 // Label is a label of figures.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
 )
 
 // Sample is one reading of the kernel side.
@@ -16,6 +17,8 @@ type Sample struct {
 	Unknown  enforce.UnknownStats
 	Sockets  []enforce.SocketStats
 	Backlogs map[uint32]Backlog // by node
+	// Stateless counts the sockets without room for state by node. Only Figures reads them.
+	Stateless map[uint32]int
 }
 
 // Backlog is what waits at one node.
@@ -28,7 +31,8 @@ type Backlog struct {
 
 // sampler reads the kernel side, not more often than its callers need.
 type sampler struct {
-	kernel Figures
+	kernel   Figures
+	resolver *identity.Resolver
 	// changes counts the changes after which a reading is outdated. It is no part of the lock's, under which the kernel
 	// side is read: who changes something does not wait for that.
 	changes atomic.Uint64
@@ -72,6 +76,11 @@ func (s *sampler) full() (Sample, error) {
 	if now.Sockets, err = s.kernel.Sockets(); err != nil {
 		return Sample{}, fmt.Errorf("read the kernel side's sockets: %w", err)
 	}
+	stateless, err := s.stateless()
+	if err != nil {
+		return Sample{}, err
+	}
+	now.Stateless = stateless.OnNodes()
 	now.countBacklogs()
 	s.last, s.seen = now, changes
 	return now, nil

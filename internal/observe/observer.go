@@ -15,6 +15,7 @@ import (
 type Figures interface {
 	Stats() ([]enforce.NodeStats, error)
 	Sockets() ([]enforce.SocketStats, error)
+	Stateless() (enforce.StatelessStats, error)
 	Unknown() (enforce.UnknownStats, error)
 	Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, error)
 	Inspect(wanted func(inode uint64, pid uint32) bool) ([]enforce.SocketLook, error)
@@ -58,7 +59,7 @@ type Observer struct {
 func New(o Options) *Observer {
 	out := &Observer{
 		log: o.Log, kernel: o.Kernel, resolver: o.Resolver, tick: o.Tick, cpuShares: o.CPUShares,
-		sampler: sampler{kernel: o.Kernel}, events: hub{leaving: o.Leaving}, census: census{resolver: o.Resolver},
+		sampler: sampler{kernel: o.Kernel, resolver: o.Resolver}, events: hub{leaving: o.Leaving}, census: census{resolver: o.Resolver},
 	}
 	out.current.Store(Empty())
 	out.readings.Store(new(readings))

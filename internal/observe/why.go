@@ -45,6 +45,9 @@ func (o *Observer) Why(ctx context.Context, by auth.Actor, pid, fd int, over tim
 	if !o.resolver.Alive(w.pid, res.StartBoottimeNS) {
 		return api.Why{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("process %d has ended", w.pid), Hint: "ps -e"}
 	}
+	if err := w.addStateless(res.UID); err != nil {
+		return api.Why{}, err
+	}
 	w.inForce = o.Snapshot()
 	answer := w.render(packet)
 	answer.Name = res.Name
@@ -72,7 +75,8 @@ type whyLook struct {
 	looks       int
 	waited      int // looks at which it had data to send
 	bound       map[turnKey]int
-	queued      int // looks at which received traffic waited in the queue
+	queued      int  // looks at which received traffic waited in the queue
+	isStateless bool // it has no room for state, and was not looked at
 }
 
 type turnKey struct {
@@ -92,6 +96,7 @@ type whyLooks struct {
 	from, to    time.Time
 	first, last Sample
 	inForce     *Snapshot // after the measurement
+	notes       []string
 }
 
 func (w *whyLooks) wanted(inode uint64, pid uint32) bool {
@@ -202,7 +207,7 @@ func address(s enforce.SocketLook, local bool) netip.AddrPort {
 func (w *whyLooks) render(packet map[uint64]bool) api.Why {
 	answer := api.Why{
 		Version: api.Version, PID: w.pid, OverNS: uint64(w.to.Sub(w.from)), Looks: w.looks, Sockets: []api.WhySocket{},
-		Processes: w.processes.api(), HiddenProcesses: w.processes.hidden,
+		Processes: w.processes.api(), HiddenProcesses: w.processes.hidden, Notes: w.notes,
 	}
 	held := make(map[uint64]bool)
 	for _, l := range w.sockets {
@@ -255,6 +260,10 @@ func (w *whyLooks) socket(l *whyLook) api.WhySocket {
 		}
 		out.SentBytesPerSec = rate(l.first.SentBytes, s.SentBytes)
 		out.ReceivedBytesPerSec = rate(l.first.ReceivedBytes, s.ReceivedBytes)
+	}
+	if l.isStateless {
+		out.Up, out.Down = api.LimitedWhole, api.LimitedWhole
+		return out
 	}
 	if 2*l.waited > l.looks {
 		out.Up = api.BoundElsewhere
@@ -384,6 +393,8 @@ func protocolName(p uint16) string {
 	switch p {
 	case unix.IPPROTO_TCP:
 		return "tcp"
+	case unix.IPPROTO_MPTCP:
+		return "mptcp"
 	case unix.IPPROTO_UDP:
 		return "udp"
 	case unix.IPPROTO_UDPLITE:

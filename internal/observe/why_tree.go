@@ -102,14 +102,24 @@ func (p *whyProcesses) api() []api.WhyProcess {
 
 // packetSockets returns the inodes of the packet sockets in their network namespaces.
 func (p *whyProcesses) packetSockets(r *identity.Resolver) map[uint64]bool {
-	all, seen := make(map[uint64]bool), make(map[uint32]bool)
+	all := make(map[uint64]bool)
+	for _, pid := range p.onePerNamespace() {
+		maps.Copy(all, r.PacketSockets(pid))
+	}
+	return all
+}
+
+// onePerNamespace returns one process in each network namespace of the processes, and those whose namespace is not
+// known.
+func (p *whyProcesses) onePerNamespace() (pids []int) {
+	seen := make(map[uint32]bool)
 	for _, one := range p.list {
 		ns, err := netnamespace.Of(strconv.Itoa(one.pid))
 		if err == nil && seen[ns] {
 			continue
 		}
 		seen[ns] = true
-		maps.Copy(all, r.PacketSockets(one.pid))
+		pids = append(pids, one.pid)
 	}
-	return all
+	return pids
 }
