@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -248,7 +249,42 @@ flood(s)
 	first.kill()
 	s.daemon()
 	f.contained(escape{least: 0.1, bursts: withoutState, subject: "pid:" + x.pid()}, f.wire(), evadeLimit)
+	f.saysNoRoom(x.pid())
 	x.close()
+}
+
+// saysNoRoom checks that ls, why and set say of a process with one such socket that it is limited as a whole, and that
+// the remedy helps.
+func (f *field) saysNoRoom(pid string) {
+	f.t.Helper()
+	subject, count := "pid:"+pid, func() int { return f.nodes()["pid:"+pid].StatelessSockets }
+	if n := count(); n != 1 {
+		f.t.Errorf("ls counts %d sockets without room for state, want 1", n)
+	}
+	if r := f.netnice("ls"); !strings.Contains(r.out, subject+" limited as a whole: 1 socket without room for state, see netnice why "+pid) {
+		f.t.Error(r)
+	}
+	r := f.netnice("why", pid)
+	for _, text := range []string{
+		"1 socket under limits, 0 of them bound by one\n", " > " + f.to(testbed.DefaultPort) + ", fd ", "limited as a whole, as it has no room for state",
+		"sudo nsenter -t " + pid + " -n sysctl -w net.core.optmem_max=131072 ",
+	} {
+		if !strings.Contains(r.out, text) {
+			f.t.Errorf("%v\nwant %q", r, text)
+		}
+	}
+	if r := f.netnice("set", "--pid", pid, "--up", "2MB/s"); r.code != 0 || !strings.Contains(r.err, "1 socket has no room for state") {
+		f.t.Error(r)
+	}
+	if err := f.A.Sysctl("net/core/optmem_max", "131072"); err != nil {
+		f.t.Fatal(err)
+	}
+	if !eventually(5*time.Second, func() bool { return count() == 0 }) {
+		f.t.Fatal("the socket gets no state, although there is room now")
+	}
+	if r := f.netnice("why", pid); !strings.Contains(r.out, subject+" up binds") || strings.Contains(r.out, "no room") {
+		f.t.Error(r)
+	}
 }
 
 // A limit for a destination covers sockets without state, whichever call names the destination.
