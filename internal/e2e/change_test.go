@@ -245,3 +245,37 @@ while True:
 		}
 	}
 }
+
+// A limit that is raised acts at once on chunks that were deferred, however low it was. Where TCP's timer was set for a
+// turn, which is 2 s ahead at most, it acts at that turn (decision 2).
+func TestRaisedLimitActsAtOnce(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestChangeInMidTransfer")
+	t.Parallel()
+	const raised, step = 10e6, 20 * time.Millisecond
+	f := newField(upStage(t))
+	for _, c := range []struct {
+		low  string
+		most time.Duration // until it has half of the raised limit
+	}{{"200B/s", 450 * time.Millisecond}, {"2kB/s", 2200 * time.Millisecond}, {"12kB/s", time.Second}} {
+		x := f.send(testbed.SenderConfig{Connections: 4})
+		f.must("set", "--pid", x.pid(), "--up", c.low)
+		time.Sleep(4 * time.Second)
+		at := f.must("set", "--pid", x.pid(), "--up", "10MB/s")
+		took := time.Duration(0)
+		for ; took < 5*time.Second; took += step {
+			f.until(at.Add(took + 2*step))
+			if f.rate(at.Add(took), at.Add(took+step), x.port) >= raised/2 {
+				break
+			}
+		}
+		t.Logf("%s raised to 10 MB/s: half of it after %v", c.low, took)
+		if took > c.most {
+			f.failUnlessDisturbed(at, 1, fmt.Errorf("%s raised to 10 MB/s acts after %v, want %v at most", c.low, took, c.most))
+		}
+		f.holds(c.low+", raised", testbed.Now(), raised, x.port)
+		f.must("unset", "--pid", x.pid())
+		if _, err := x.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -39,7 +39,8 @@ func (k *Kernel) watchHeld() {
 		}
 		for {
 			began := time.Now()
-			all := k.limitsChanged.Swap(false) || began.Sub(visited) >= heldLong
+			changed := k.limitsChanged.Swap(false)
+			all := changed || began.Sub(visited) >= heldLong
 			if all {
 				visited = began
 			}
@@ -51,6 +52,9 @@ func (k *Kernel) watchHeld() {
 			k.holding.Store(some)
 			if !some {
 				break
+			}
+			if changed { // next is of before the visit
+				next = heldPause
 			}
 			least := max(heldPause, heldDuty*time.Since(began))
 			pause := heldLong
