@@ -164,11 +164,15 @@ func Run(ctx context.Context, b *bed.Bed, over time.Duration, list ...Transfer) 
 	if err := b.Up(ctx); err != nil {
 		return nil, err
 	}
+	first, err := firstSite(b.Name)
+	if err != nil {
+		return nil, err
+	}
 	found, problems := make([]Figures, len(list)), make([]error, len(list))
 	var group sync.WaitGroup
 	for i, t := range list {
 		group.Go(func() {
-			if found[i], problems[i] = run(ctx, b, t, 10+i, over); problems[i] != nil {
+			if found[i], problems[i] = run(ctx, b, t, first+i, over); problems[i] != nil {
 				problems[i] = fmt.Errorf("%s: %w", t.Name, problems[i])
 			}
 		})
@@ -178,6 +182,16 @@ func Run(ctx context.Context, b *bed.Bed, over time.Duration, list ...Transfer) 
 		b.Printf("%s\n", f)
 	}
 	return found, errors.Join(problems...)
+}
+
+// firstSite returns the number of an experiment's first site. Each experiment has 16 of its own, so that several can run
+// at the same time: a limit on a destination holds in every namespace.
+func firstSite(experiment string) (int, error) {
+	var number int
+	if _, err := fmt.Sscanf(experiment, "e%d-", &number); err != nil {
+		return 0, fmt.Errorf("read the number of experiment %q: %w", experiment, err)
+	}
+	return 1 + 16*(number%15), nil
 }
 
 // draw draws the arriving traffic of each transfer, and of the concurrent connection.
