@@ -16,6 +16,7 @@ const agentName = "netnice-e2e-agent"
 // An agent has one of these tasks, in argv[1].
 const (
 	agentURing      = "uring"       // ADDRESS plain|sqpoll|fixed|unseen: send by io_uring
+	agentURingReads = "uring-reads" // PORT TCP|UDP[+large][+worked][+unseen]: receive by io_uring
 	agentOptions    = "options"     // print the kernel's answers to other software's socket options
 	agentInTurn     = "in-turn"     // ADDRESS PORT: send in turn to addresses from that one on, for each input line
 	agentFlood      = "flood"       // ADDRESS...: send to the first, and by children to the others
@@ -41,6 +42,8 @@ func maybeRunAgent() {
 	switch role {
 	case agentURing:
 		err = sendByURing(args[0], args[1])
+	case agentURingReads:
+		err = receiveByURing(args[0], args[1])
 	case agentIdle:
 		awaitWord()
 	case agentOptions:
