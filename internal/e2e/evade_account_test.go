@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/netnice/netnice/internal/testbed"
@@ -83,3 +84,177 @@ while wait():
 	second.read("sent")
 	floods("after the second account has sent on it")
 }
+
+// Two accounts work together, and exchange sockets by a Unix socket. Whatever the limited one sends counts for it, also by
+// sockets that the other one has made, has open still, or has accepted from.
+func TestEvadeByTwoAccounts(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDescriptorPassing, TestEvadeByServers and TestUserLimitsOwnProcess")
+	const flooding = `
+def floods(s):
+    while True:
+        try:
+            s.send(bytes(1400))
+        except OSError:
+            time.sleep(0.001)
+`
+	for _, c := range []struct {
+		name            string
+		limited, second string // programs; they exchange sockets by pass_on() and take()
+		against         string
+		least           float64
+	}{
+		{"datagrams by a socket that the other one has made", flooding + `
+s = take()
+ready()
+floods(s)
+`, `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((there[0], 9))
+pass_on(s)
+ready()
+signal.pause()
+`, "", 0.5},
+		{"datagrams by a socket that the other one uses, too", flooding + `
+s = take()
+ready()
+floods(s)
+`, `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((there[0], 9))
+pass_on(s)
+ready()
+while True:  # next to nothing, so that the socket's last sender is this account
+    try:
+        s.send(b"x")
+    except OSError:
+        pass
+    time.sleep(0.002)
+`, "", 0.5},
+		{"datagrams by a new socket of the other one for each", `
+ready()
+while True:
+    with take() as s:
+        for _ in range(3):
+            try:
+                s.send(bytes(1400))
+            except OSError:
+                pass
+`, `
+ready()
+while True:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.connect((there[0], 9))
+        pass_on(s)
+`, "", 0.5},
+		{"a listener of the other one", `
+listener = take()
+ready()
+while True:
+    s, _ = listener.accept()
+    threading.Thread(target=flood, args=(s,), daemon=True).start()
+`, `
+pass_on(socket.create_server(("", 8080)))
+ready()
+signal.pause()
+`, readsAll, 0},
+		{"connections that the other one accepts by a listener of the limited one", `
+listener = socket.create_server(("", 8080))
+pass_on(listener)
+listener.close()
+ready()
+while True:
+    threading.Thread(target=flood, args=(take(),), daemon=True).start()
+`, `
+listener = take()
+ready()
+kept = []
+while True:
+    s, _ = listener.accept()
+    kept.append(s)  # it stays open here
+    pass_on(s)
+`, readsAll, 0},
+		{"connections that the other one has made and sends on now and then", `
+ss = [take() for _ in range(4)]
+ready()
+threads(4, lambda: flood(ss.pop()))
+`, `
+ss = [socket.create_connection(there) for _ in range(4)]
+for s in ss:
+    s.setblocking(False)
+    pass_on(s)
+ready()
+while True:
+    for s in ss:
+        try:
+            s.send(b"x")
+        except OSError:
+            pass
+    time.sleep(0.002)
+`, "", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := newField(upStage(t))
+			f.segmented()
+			limited := newUsers()
+			second, name := limited+1, testutil.RunName()+itoa(limited)
+			const port uint16 = testbed.DefaultPort
+			args := []string{f.to(port), fmt.Sprintf("[%s]:%d", f.B6, port), name}
+			f.must("set", "--user", itoa(limited), "--up", fmt.Sprintf("%.0fB/s", evadeLimit))
+			y := f.python(options{in: f.A, uid: second}, evader+exchanges(true)+c.second, args...)
+			y.read("listens")
+			x := f.python(options{in: f.A, uid: limited}, evader+exchanges(false)+c.limited, args...)
+			x.read("ready")
+			y.read("ready")
+			y.tell("go")
+			y.read("going")
+			begin := f.wire()
+			x.tell("go")
+			x.read("going")
+			if c.against != "" {
+				f.python(options{in: f.B}, c.against, f.A4.String()+":8080")
+			}
+			e := escape{least: c.least, ahead: evadeEarly, subject: "user:" + itoa(limited)}
+			f.contained(e, begin, evadeLimit)
+		})
+	}
+}
+
+// exchanges returns how a program passes sockets to the other one of two, and takes them. One of them listens.
+func exchanges(listens bool) string {
+	begin := `
+channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+channel.connect("\0" + sys.argv[3])
+`
+	if listens {
+		begin = `
+meeting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+meeting.bind("\0" + sys.argv[3])
+meeting.listen()
+say("listens")
+channel, _ = meeting.accept()
+`
+	}
+	return begin + `
+def pass_on(s):
+    socket.send_fds(channel, [b"x"], [s.fileno()])
+def take():
+    _, fds, _, _ = socket.recv_fds(channel, 1, 1)
+    return socket.socket(fileno=fds[0])
+`
+}
+
+// readsAll makes twelve connections to a server and reads from them, each again when it ends.
+const readsAll = `
+for _ in range(12):
+    def get():
+        while True:
+            try:
+                with connect(sys.argv[1]) as s:
+                    while s.recv(1 << 16):
+                        pass
+            except OSError:
+                time.sleep(0.01)
+    threading.Thread(target=get, daemon=True).start()
+wait()
+`

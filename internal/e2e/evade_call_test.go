@@ -107,7 +107,7 @@ while True:
     except OSError:
         pass
 `},
-		{name: "priority, mark and type of service, again and again", least: 0.5, text: `
+		{name: "priority, mark and type of service, again and again", privileged: "SO_MARK", least: 0.5, text: `
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.connect((there[0], 9))
 ready()

@@ -45,7 +45,7 @@ while True:
     except OSError:
         time.sleep(0.001)
 `},
-		{name: "cork and a large buffer", text: `
+		{name: "cork and a large buffer", privileged: "SO_SNDBUFFORCE", text: `
 ready()
 def some():
     s = socket.create_connection(there)
@@ -121,7 +121,7 @@ ready()
 flood(s)
 `},
 		// Between several subflows MPTCP itself is silent for 0.2 s at times, without a limit too.
-		{name: "MPTCP subflows from before and after the limit", least: 0.6, text: `
+		{name: "MPTCP subflows from before and after the limit", privileged: "it adds addresses to a device", least: 0.6, text: `
 def ip(*words):
     subprocess.run(("ip",) + words, check=True)
 def join(number):
@@ -146,7 +146,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as s:
     signal.pause()
 `},
 		// Data in the queue of a connection under repair count as sent. TCP really sends them when they get lost.
-		{name: "TCP_REPAIR", least: 0.01, text: `
+		{name: "TCP_REPAIR", privileged: "it needs CAP_NET_ADMIN", least: 0.01, text: `
 ready()
 def some():
     with socket.create_connection(there) as s:

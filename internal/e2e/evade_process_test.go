@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/netnice/netnice/internal/testbed"
@@ -18,10 +19,24 @@ func TestEvadeByProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = other.Close() })
-	var one, two string
+	// The user has a cgroup of its own, with two in it.
+	owner, delegated := spare+7, ""
 	if os.Getuid() == 0 {
-		one, _ = cgroup(t, "evade1")
-		two, _ = cgroup(t, "evade2")
+		delegated, _ = cgroup(t, "evade")
+	}
+	one, two := filepath.Join(delegated, "1"), filepath.Join(delegated, "2")
+	if os.Getuid() == 0 {
+		for _, dir := range []string{one, two} {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.Remove(dir) }) // cgroup reports one that is left
+		}
+		for _, file := range []string{delegated, one, two} {
+			if err := os.Chown(filepath.Join(file, "cgroup.procs"), int(owner), int(owner)); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	const unshare = `
 import ctypes
@@ -90,7 +105,7 @@ def some():
     os.execv(sys.executable, [sys.executable, "-ISc", again, str(s.fileno()), again])
 processes(3, some)
 `},
-		{name: "setuid", text: `
+		{name: "setuid", privileged: "it changes its user", text: `
 ready()
 def some():
     uid = int(sys.argv[3]) + os.getpid() % 1000
@@ -109,7 +124,7 @@ def some():
     flood(socket.create_connection(there))
 processes(4, some)
 `},
-		{name: "cgroup, again and again", text: `
+		{name: "cgroup, again and again", uid: owner, cgroup: one, text: `
 ready()
 def some():
     s = socket.create_connection(there)
@@ -121,7 +136,7 @@ def some():
                 s.send(bytes(5000))
 processes(4, some)
 `, args: []string{one, two}},
-		{name: "network namespaces", text: unshare + `
+		{name: "network namespaces", privileged: "it comes back to the machine's", text: unshare + `
 ready()
 def some():
     here = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -130,7 +145,7 @@ def some():
     flood(socket.create_connection(there))
 processes(4, some)
 `},
-		{name: "another's network namespace", text: unshare + `
+		{name: "another's network namespace", privileged: "it enters one that it has not made", text: unshare + `
 here = os.open("/proc/self/ns/net", os.O_RDONLY)
 check(libc.setns(os.open(sys.argv[3], os.O_RDONLY), 0x40000000))
 ready()
@@ -139,6 +154,21 @@ def some():
     flood(socket.create_connection(there))
 processes(4, some)
 `, args: []string{other.Path()}},
+		// The sockets stay in the namespace in which they were made.
+		{name: "a network namespace of its own, with sockets from before", text: unshare + `
+ss = [socket.socket() for _ in range(4)]
+ready()
+def some():
+    check(libc.unshare(0x10000000 | 0x40000000))  # CLONE_NEWUSER, CLONE_NEWNET
+    s = ss[0]
+    s.connect(there)
+    flood(s)
+for s in ss:
+    if os.fork() == 0:
+        ss = [s]
+        some()
+signal.pause()
+`},
 		{name: "user and pid namespaces", text: unshare + `
 ready()
 def some():

@@ -45,10 +45,62 @@ type escape struct {
 	subject string  // a subject whose counter has to match the arrived bytes
 	bursts  float64 // bytes that may arrive at once, all connections together
 	counted string  // a counter of A's TCP that has to grow for the attempt to count
+
+	// privileged says why the program has to be root's. Any other program has a user of its own, who has no other
+	// process and no capabilities.
+	privileged string
+	uid        uint32    // the user of the program; 0 = a new one
+	cgroup     string    // folder that the program starts in
+	limits     []limited // what is limited, in an attempt each; nil = the process
 }
 
-// evade runs these attempts one after the other, each in a tree limited to evadeLimit. In `make test` it runs every
-// third of them.
+// limited is what the limit of an attempt is on.
+type limited string
+
+const (
+	limitedProcess    limited = "process"
+	limitedUser       limited = "user"
+	limitedCgroup     limited = "cgroup"
+	limitedUserBoth   limited = "user, in both directions together"
+	limitedCgroupBoth limited = "cgroup, in both directions together"
+)
+
+// limit returns the words of a command that sets such a limit in bytes per second, and its subject.
+func (l limited) limit(root string, uid uint32, group string, bytesPerSec float64) (args []string, subject string) {
+	rate := fmt.Sprintf("%.0fB/s", bytesPerSec)
+	switch l {
+	case limitedUser:
+		return []string{"--user", itoa(uid), "--up", rate}, "user:" + itoa(uid)
+	case limitedUserBoth:
+		return []string{"--user", itoa(uid), "--total", rate}, "user:" + itoa(uid)
+	case limitedCgroup:
+		return []string{"--cgroup", group, "--up", rate}, "cgroup:" + group
+	case limitedCgroupBoth:
+		return []string{"--cgroup", group, "--total", rate}, "cgroup:" + group
+	default:
+		return []string{"--pid", root, "--up", rate}, "pid:" + root
+	}
+}
+
+// attempts returns an escape for each of its limits, under names of their own.
+func (e escape) attempts() (all []escape) {
+	for _, l := range e.limits {
+		one := e
+		one.limits = []limited{l}
+		if l != limitedProcess {
+			one.name += ", limit on the " + string(l)
+		}
+		all = append(all, one)
+	}
+	if all == nil {
+		e.limits = []limited{limitedProcess}
+		all = []escape{e}
+	}
+	return all
+}
+
+// evade runs these attempts one after the other, each limited to evadeLimit. In `make test` it runs every third of
+// them.
 func evade(t *testing.T, set func(f *field), escapes []escape) {
 	t.Parallel()
 	s := upStage(t)
@@ -57,11 +109,15 @@ func evade(t *testing.T, set func(f *field), escapes []escape) {
 	if set != nil {
 		set(f)
 	}
+	var attempts []escape
+	for _, e := range escapes {
+		attempts = append(attempts, e.attempts()...)
+	}
 	var thirds []int
-	for i := 0; i < len(escapes); i += 3 {
+	for i := 0; i < len(attempts); i += 3 {
 		thirds = append(thirds, i)
 	}
-	for _, e := range testutil.Subset(escapes, thirds...) {
+	for _, e := range testutil.Subset(attempts, thirds...) {
 		t.Run(e.name, func(t *testing.T) {
 			sub := *f // fails, and cleans up, by itself
 			stage := &stage{t: t, mounts: s.mounts}
@@ -71,18 +127,33 @@ func evade(t *testing.T, set func(f *field), escapes []escape) {
 	}
 }
 
+// evade runs one attempt, whose first limit counts.
 func (f *field) evade(e escape) {
 	f.t.Helper()
 	const port uint16 = testbed.DefaultPort
+	o := options{in: f.A, cgroup: e.cgroup, uid: e.uid}
+	if e.privileged != "" {
+		f.t.Log("as root: " + e.privileged)
+	} else if o.uid == 0 {
+		o.uid = newUsers()
+	}
+	on, group := limitedProcess, ""
+	if len(e.limits) > 0 {
+		on = e.limits[0]
+	}
+	if on == limitedCgroup || on == limitedCgroupBoth {
+		o.cgroup, group = cgroup(f.t, "evade")
+	}
 	args := append([]string{f.to(port), fmt.Sprintf("[%s]:%d", f.B6, port)}, e.args...)
-	x := f.python(options{in: f.A}, evader+e.text, args...)
+	x := f.python(o, evader+e.text, args...)
 	root := x.read("ready")
 	if root == "" {
 		root = x.pid()
 	}
-	f.must("set", "--pid", root, "--up", fmt.Sprintf("%.0fB/s", evadeLimit))
+	limit, subject := on.limit(root, o.uid, group, evadeLimit)
+	f.must(append([]string{"set"}, limit...)...)
 	defer f.quiet()
-	defer func() { _ = f.netnice("unset", "--pid", root) }() // it may have ended with its last process already
+	defer func() { _ = f.netnice(append([]string{"unset"}, limit[:2]...)...) }() // it may have ended with its last process already
 	begin := f.wire()
 	x.tell("go")
 	x.read("going")
@@ -91,7 +162,7 @@ func (f *field) evade(e escape) {
 		defer y.close()
 	}
 	defer x.close()
-	e.subject = "pid:" + root
+	e.subject = subject
 	f.contained(e, begin, evadeLimit)
 	if e.counted != "" && f.tcpCounter(e.counted) == 0 {
 		f.t.Errorf("%s is 0: nothing was tried", e.counted)

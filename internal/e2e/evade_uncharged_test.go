@@ -19,7 +19,7 @@ func TestEvadeUncharged(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEvadeByConnecting and TestGenerated")
 	evade(t, nil, []escape{
 		// Acknowledgements of both TCP and MPTCP, and the timestamp, fill the options of each segment.
-		{name: "MPTCP in both directions", least: 0.7, text: mptcpServer, against: `
+		{name: "MPTCP in both directions", limits: []limited{limitedProcess, limitedUser}, least: 0.7, text: mptcpServer, against: `
 host, port = sys.argv[1].rsplit(":", 1)
 def some():
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as s:
@@ -36,7 +36,7 @@ for _ in range(8):
 signal.pause()
 `},
 		// Selective acknowledgements fill the rest of a segment's options next to the timestamp.
-		{name: "three holes in what it receives", least: 0.7, counted: "TCPOFOQueue", text: `
+		{name: "three holes in what it receives", limits: []limited{limitedProcess, limitedUser}, least: 0.7, counted: "TCPOFOQueue", text: `
 ready()
 floods(to=there)
 `, against: `
@@ -68,7 +68,7 @@ while True:
     for behind in 2000, 4000, 6000:
         answer(p, behind)
 `},
-		{name: "on this machine first", text: disconnect + `
+		{name: "on this machine first", limits: []limited{limitedProcess, limitedUser, limitedUserBoth, limitedCgroupBoth}, least: 0.85, text: disconnect + `
 here = socket.create_server(("127.0.0.1", 0), backlog=128)
 ready()
 def some():
@@ -79,7 +79,7 @@ def some():
         flood(s)
 threads(4, some)
 `},
-		{name: "a listener that was connected on this machine", text: disconnect + `
+		{name: "a listener that was connected on this machine", limits: []limited{limitedProcess, limitedUser, limitedUserBoth, limitedCgroupBoth}, least: 0.85, text: disconnect + `
 here = socket.create_server(("127.0.0.1", 0), backlog=128)
 s = socket.socket()
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -111,7 +111,16 @@ func TestEvadeByConnecting(t *testing.T) {
 	f := newField(upStage(t))
 	f.segmented()
 	const limit = 100e3
-	x := f.python(options{in: f.A}, evader+`
+	for _, on := range testutil.Subset([]limited{limitedProcess, limitedUser}, 1) {
+		f.connects(on, limit)
+	}
+}
+
+// connects runs such a program with a limit on it or its user.
+func (f *field) connects(on limited, rate float64) {
+	f.t.Helper()
+	uid := newUsers()
+	x := f.python(options{in: f.A, uid: uid}, evader+`
 ready()
 def some():
     while True:
@@ -123,11 +132,15 @@ def several():
 processes(2, several)
 `, f.to(testbed.DefaultPort), f.to(testbed.DefaultPort))
 	x.read("ready")
-	f.must("set", "--pid", x.pid(), "--up", "100kB/s")
+	limit, subject := on.limit(x.pid(), uid, "", rate)
+	f.must(append([]string{"set"}, limit...)...)
 	begin := f.wire()
 	x.tell("go")
 	x.read("going")
-	f.contained(escape{ahead: time.Second, subject: "pid:" + x.pid()}, begin, limit)
+	f.t.Log("limit on the " + string(on))
+	f.contained(escape{ahead: time.Second, subject: subject}, begin, rate)
+	x.close()
+	<-x.ended
 }
 
 // One socket for each datagram gets the same limit as one socket for all, also while a queue exists elsewhere.
@@ -155,10 +168,14 @@ def some():
 threads(2, some)
 `
 	for _, args := range [][]string{{"1400", "4"}, {"60000", "4"}, {"60000", "6"}} { // the last two in fragments
-		f.evade(escape{
+		for _, e := range (escape{
 			name: "a socket for each datagram", least: 0.5, args: args, text: text,
-			ahead: 150 * time.Millisecond, // only a drop can hold the first packet of a socket
-		})
+			ahead:  150 * time.Millisecond, // only a drop can hold the first packet of a socket
+			limits: []limited{limitedProcess, limitedUser},
+		}).attempts() {
+			f.t.Log(e.name)
+			f.evade(e)
+		}
 	}
 }
 
@@ -171,34 +188,49 @@ def disconnect(s):
         raise OSError(ctypes.get_errno(), "disconnect")
 `
 
-// A limit covers the cgroups below the limited one, however deep they are nested.
+// A limit covers the cgroups below the limited one, however deep they are nested. A limit on a user or a process
+// covers what it has there.
 func TestEvadeByDepth(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
 	f.segmented()
-	const below, port = 60, testbed.DefaultPort
-	limited, name := cgroup(t, "deep")
-	deepest := filepath.Join(limited, strings.Repeat("x/", below))
+	const below = 60
+	group, name := cgroup(t, "deep")
+	deepest := filepath.Join(group, strings.Repeat("x/", below))
 	if err := os.MkdirAll(deepest, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for at := deepest; at != limited; at = filepath.Dir(at) {
+		for at := deepest; at != group; at = filepath.Dir(at) {
 			if err := os.Remove(at); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	f.must("set", "--cgroup", name, "--up", "3MB/s")
-	x := f.python(options{in: f.A, cgroup: deepest}, evader+`
+	for _, on := range testutil.Subset([]limited{limitedCgroup, limitedUser, limitedProcess}, 0) {
+		f.floodsInDepth(on, name, deepest)
+	}
+}
+
+// floodsInDepth runs a program in a nested cgroup, under a limit.
+func (f *field) floodsInDepth(on limited, group, folder string) {
+	f.t.Helper()
+	const port = testbed.DefaultPort
+	uid := newUsers()
+	x := f.python(options{in: f.A, cgroup: folder, uid: uid}, evader+`
 ready()
 floods()
 `, f.to(port), f.to(port))
 	x.read("ready")
+	limit, subject := on.limit(x.pid(), uid, group, evadeLimit)
+	f.must(append([]string{"set"}, limit...)...)
+	defer func() { _ = f.netnice(append([]string{"unset"}, limit[:2]...)...) }()
 	begin := f.wire()
 	x.tell("go")
 	x.read("going")
-	f.contained(escape{}, begin, evadeLimit)
+	f.t.Log("limit on the " + string(on))
+	f.contained(escape{subject: subject}, begin, evadeLimit)
 	x.close()
 	<-x.ended
+	f.quiet()
 }
