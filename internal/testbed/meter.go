@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Meter counts the IP bytes, headers of every segment included, that leave a device over TCP, by destination port.
+// Meter counts the IP bytes, headers of every segment included, that leave a device: over TCP by destination port, and
+// all together.
 // The kernel itself counts, into bins of time, so no process has to be awake. Data that a receiver has not read, or
 // has yet to receive, do not affect the figures.
 type Meter struct {
@@ -28,6 +29,7 @@ const (
 	meterBin  = 10 * time.Millisecond
 	meterBins = 24000 // 4 minutes
 	sizeofBin = 8
+	totals    = 2 // entries behind the bins: bytes and segments
 )
 
 // StartMeter counts the bytes that leave a device of the namespace to these ports, for four minutes at most. Close
@@ -47,7 +49,7 @@ func (m *Meter) start(n *NetNS, device string) error {
 	}
 	m.bins, err = ebpf.NewMap(&ebpf.MapSpec{
 		Name: "meter", Type: ebpf.Array, KeySize: 4, ValueSize: sizeofBin,
-		MaxEntries: uint32(m.ports * meterBins), Flags: unix.BPF_F_MMAPABLE,
+		MaxEntries: uint32(m.ports*meterBins + totals), Flags: unix.BPF_F_MMAPABLE,
 	})
 	if err != nil {
 		return err
@@ -73,43 +75,82 @@ func (m *Meter) start(n *NetNS, device string) error {
 	})
 }
 
-// program returns the filter: it adds a packet's bytes to the bin of its port and of the present time.
+// program returns the filter: it adds a packet's bytes to the total, and to the bin of its port and of the present time.
 func (m *Meter) program() asm.Instructions {
 	const ( // in struct __sk_buff
-		length, packetType, segments = 0, 4, 164
+		length, packetType, protocol, segments = 0, 4, 16, 164
+	)
+	const (
+		v4, v6          = unix.ETH_P_IP&0xff<<8 | unix.ETH_P_IP>>8, unix.ETH_P_IPV6&0xff<<8 | unix.ETH_P_IPV6>>8
+		v6Options       = 0   // reports on groups have them
+		v6Report        = 130 // the first of the kernel's own messages
+		v6Redirect      = 143 // the last of them
+		notCounted      = -1
+		payload, number = -8, -16 // on the stack
 	)
 	const packet, bytes, header, port = asm.R6, asm.R7, asm.R8, asm.R9
-	return asm.Instructions{
+	code := asm.Instructions{
 		asm.Mov.Reg(packet, asm.R1),
 		asm.LoadMem(asm.R0, packet, packetType, asm.Word),
 		asm.JNE.Imm(asm.R0, unix.PACKET_OUTGOING, "out"),
 		asm.LoadMem(bytes, packet, length, asm.Word),
+		asm.LoadMem(asm.R0, packet, protocol, asm.Word), // in network order
+		asm.JEq.Imm(asm.R0, v6, "six"),
+		asm.JNE.Imm(asm.R0, v4, "out"),
 		asm.LoadAbs(0, asm.Byte),
 		asm.Mov.Reg(header, asm.R0),
-		asm.RSh.Imm(asm.R0, 4),
-		asm.JEq.Imm(asm.R0, 6, "six"),
 		asm.And.Imm(header, 15),
 		asm.LSh.Imm(header, 2),
 		asm.LoadAbs(9, asm.Byte), // protocol
 		asm.Ja.Label("protocol"),
 		asm.Mov.Imm(header, 40).WithSymbol("six"),
 		asm.LoadAbs(6, asm.Byte), // next header
-		asm.JNE.Imm(asm.R0, unix.IPPROTO_TCP, "out").WithSymbol("protocol"),
-		asm.LoadInd(asm.R0, header, 2, asm.Half), // destination
+		asm.JEq.Imm(asm.R0, v6Options, "out"),
+		asm.JNE.Imm(asm.R0, unix.IPPROTO_ICMPV6, "protocol"),
+		asm.LoadAbs(40, asm.Byte), // type
+		asm.JLT.Imm(asm.R0, v6Report, "other"),
+		asm.JLE.Imm(asm.R0, v6Redirect, "out"),
+		asm.Mov.Imm(port, notCounted).WithSymbol("other"),
+		asm.Ja.Label("total"),
+		asm.JEq.Imm(asm.R0, unix.IPPROTO_TCP, "tcp").WithSymbol("protocol"),
+		asm.Mov.Imm(port, notCounted),
+		asm.JNE.Imm(asm.R0, unix.IPPROTO_UDP, "total"),
+		asm.Add.Imm(header, 8),
+		asm.Ja.Label("total"),
+		asm.LoadInd(asm.R0, header, 2, asm.Half).WithSymbol("tcp"), // destination
 		asm.Mov.Reg(port, asm.R0),
 		asm.Sub.Imm(port, int32(m.first)),
-		asm.JGE.Imm(port, int32(m.ports), "out"),  // without sign
 		asm.LoadInd(asm.R0, header, 12, asm.Byte), // data offset
 		asm.RSh.Imm(asm.R0, 4),
 		asm.LSh.Imm(asm.R0, 2),
 		asm.Add.Reg(header, asm.R0),
 		// A large chunk that the device takes leaves on a wire as segments.
-		asm.LoadMem(asm.R0, packet, segments, asm.Word),
-		asm.JLE.Imm(asm.R0, 1, "count"),
+		asm.LoadMem(asm.R0, packet, segments, asm.Word).WithSymbol("total"),
+		asm.JGT.Imm(asm.R0, 1, "chunk"),
+		asm.Mov.Imm(asm.R0, 1),
+		asm.StoreMem(asm.RFP, number, asm.R0, asm.DWord).WithSymbol("chunk"),
 		asm.Sub.Imm(asm.R0, 1),
 		asm.Mul.Reg(asm.R0, header),
 		asm.Add.Reg(bytes, asm.R0),
-		asm.FnKtimeGetNs.Call().WithSymbol("count"),
+		asm.StoreMem(asm.RFP, payload, bytes, asm.DWord),
+	}
+	for i, what := range []int16{payload, number} {
+		skip := fmt.Sprintf("added %d", i)
+		code = append(code,
+			asm.Mov.Imm(asm.R1, int32(m.ports*meterBins+i)),
+			asm.StoreMem(asm.RFP, -20, asm.R1, asm.Word),
+			asm.LoadMapPtr(asm.R1, m.bins.FD()),
+			asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, -20),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, skip),
+			asm.LoadMem(asm.R1, asm.RFP, what, asm.DWord),
+			asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+			asm.Mov.Imm(asm.R0, 0).WithSymbol(skip))
+	}
+	return append(code, asm.Instructions{
+		asm.JGE.Imm(port, int32(m.ports), "out"), // without sign
+		asm.FnKtimeGetNs.Call(),
 		asm.LoadImm(asm.R1, int64(m.begin), asm.DWord),
 		asm.Sub.Reg(asm.R0, asm.R1),
 		asm.Div.Imm(asm.R0, int32(meterBin)),
@@ -125,7 +166,17 @@ func (m *Meter) program() asm.Instructions {
 		asm.StoreXAdd(asm.R0, bytes, asm.DWord),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
 		asm.Return(),
+	}...)
+}
+
+// Total returns the IP bytes that have left the device so far, with headers for each segment, and the segments.
+// Messages by which IPv6 finds neighbours, routers and groups are left out.
+func (m *Meter) Total() (bytes, count uint64, err error) {
+	var buf [totals * sizeofBin]byte
+	if _, err := m.mem.ReadAt(buf[:], int64(m.ports*meterBins*sizeofBin)); err != nil {
+		return 0, 0, fmt.Errorf("read the meter: %w", err)
 	}
+	return binary.NativeEndian.Uint64(buf[:]), binary.NativeEndian.Uint64(buf[sizeofBin:]), nil
 }
 
 // Rate returns IP bytes per second to a port between two instants, both in the

@@ -41,6 +41,11 @@ func TestMeter(t *testing.T) {
 			if math.Abs(got/want-1) > 0.03 && c.BytesSent == each {
 				t.Errorf("%.0f IP bytes, want %.0f", got, want)
 			}
+			// The connection's own counters lack what opens and closes it.
+			all, segments, err := m.Total()
+			if over := float64(all) - want; err != nil || c.BytesSent == each && (over < 0 || over > 10*80) || segments < uint64(c.DataSegments) {
+				t.Errorf("%d IP bytes in all, in %d segments, want %.0f in %d: %v", all, segments, want, c.DataSegments, err)
+			}
 			if got < each*(1+float64(testbed.HeadersOf(c).PerSegment)/1448*0.99) {
 				t.Errorf("%.0f IP bytes for %d of payload: headers are missing", got, each)
 			}
