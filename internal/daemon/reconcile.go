@@ -199,7 +199,7 @@ func (d *Daemon) followNames(ctx context.Context) {
 		case n.res.Kind != enforce.KindCgroup || !n.res.Named() && !n.res.Pending():
 			continue
 		}
-		if key, err := identity.CgroupID(n.res.Dir); err != nil || key != n.res.Key {
+		if !d.resolver.Stays(n.res) {
 			subjects[n.id] = n.res.Subject
 		}
 	}

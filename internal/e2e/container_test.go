@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/testbed"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // containerID returns an id of Docker's format that no other run has.
@@ -108,5 +109,57 @@ func TestRuleContainer(t *testing.T) {
 	}
 	if got := r.netnice("rules", "test", next.pid()); got.code != 0 || !strings.Contains(got.out, "web-2") {
 		t.Errorf("rules test of a process in a container: %v", got)
+	}
+}
+
+// A user makes a cgroup that is called like a container or unit which starts anew. The limit by name is the machine's
+// again as soon as that is there.
+func TestUsersCgroupOfAContainersName(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestContainer and internal/identity TestCgroupOfItsNameInUsersSubtree")
+	t.Parallel()
+	uid := newUsers()
+	for _, c := range []struct{ option, format string }{
+		{"--container", "lxc.payload.%s"}, {"--container", "machine-%s.scope"}, {"--unit", "%s.service"},
+	} {
+		t.Run(fmt.Sprintf(c.format, "X"), func(t *testing.T) {
+			t.Parallel()
+			f := newField(upStage(t))
+			port := f.ports + 1
+			name := testutil.RunName() + itoa(uid) + strings.Trim(c.format[:3], "%.")
+			id := name
+			if c.option == "--unit" {
+				id += ".service"
+			}
+			engine, _ := cgroup(t, "engine")
+			machines := filepath.Join(engine, fmt.Sprintf(c.format, name))
+			own, _ := cgroup(t, "own")
+			users := filepath.Join(own, fmt.Sprintf(c.format, name))
+			start := func() *script {
+				if err := os.Mkdir(machines, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				return f.python(options{in: f.A, cgroup: machines}, floodOne, f.to(port))
+			}
+			t.Cleanup(func() { _, _ = os.Remove(machines), os.Remove(users) })
+			x := start()
+			f.holds("by name", f.must("set", c.option, name, "--up", "5MB/s"), 5e6, port)
+			x.close()
+			if !eventually(3*time.Second, func() bool { return os.Remove(machines) == nil }) {
+				t.Fatalf("the cgroup %s cannot be removed", machines)
+			}
+			for _, err := range []error{os.Mkdir(users, 0o755), os.Chown(own, int(uid), int(uid)), os.Chown(users, int(uid), int(uid))} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(2 * time.Second) // the daemon has looked for the name
+			port++
+			start()
+			f.assertWithin("what has started anew is found", 2*time.Second, func() bool {
+				n := f.nodes()
+				return len(n) == 1 && n[strings.TrimPrefix(c.option, "--")+":"+id].Processes == 1
+			})
+			f.holds("after its restart", testbed.Now(), 5e6, port)
+		})
 	}
 }

@@ -107,3 +107,52 @@ func TestContainerOfItsName(t *testing.T) {
 		require.True(t, res.Pending(), "a user's folder of its name")
 	}
 }
+
+// The engines of LXC and systemd-nspawn, and systemd itself, name cgroups after their containers and units alone. A user
+// who makes such a folder in an own subtree does not take the limit away from the machine's, whichever comes first.
+func TestCgroupOfItsNameInUsersSubtree(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("it gives folders to another user")
+	}
+	for _, c := range []struct{ subject, base string }{
+		{"container:box", "lxc.payload.box"},
+		{"container:deb", "machine-deb.scope"},
+		{"unit:web.service", "web.service"},
+		{"unit:session-7.scope", "session-7.scope"},
+		{"unit:app.slice", "app.slice"},
+	} {
+		t.Run(c.base, func(t *testing.T) {
+			mount := t.TempDir()
+			machines := filepath.Join(mount, "system.slice", c.base)
+			subtree := filepath.Join(mount, "user.slice/user-1000.slice/user@1000.service")
+			users := filepath.Join(subtree, "own", c.base)
+			for _, dir := range []string{filepath.Dir(machines), users} {
+				require.NoError(t, os.MkdirAll(dir, 0o755))
+			}
+			for _, dir := range []string{subtree, filepath.Dir(users), users} {
+				require.NoError(t, os.Chown(dir, 1000, 1000))
+			}
+			r := newResolver(t, Options{CgroupRoot: mount, VarLib: t.TempDir()})
+			res, err := resolve(t, r, c.subject)
+			require.NoError(t, err)
+			require.Equal(t, users, res.Dir, "a user's container or unit, while the machine has none of its name")
+			require.False(t, r.Stays(res), "the machine's may come")
+
+			require.NoError(t, os.Mkdir(machines, 0o755))
+			res, err = resolve(t, r, c.subject)
+			require.NoError(t, err)
+			require.Equal(t, machines, res.Dir)
+			require.True(t, r.Stays(res))
+
+			require.NoError(t, os.Remove(machines))
+			require.False(t, r.Stays(res))
+			// A folder of the machine's owner below a user's is no better: the user has moved it there.
+			below := filepath.Join(subtree, "own/other", c.base)
+			require.NoError(t, os.MkdirAll(below, 0o755))
+			require.NoError(t, os.Mkdir(machines, 0o755))
+			res, err = resolve(t, r, c.subject)
+			require.NoError(t, err)
+			require.Equal(t, machines, res.Dir)
+		})
+	}
+}

@@ -98,6 +98,17 @@ func (r Resolved) at(dir string) (Resolved, error) {
 	return r, nil
 }
 
+// Stays reports whether the cgroup that a unit or container was resolved to is there still, and no user has made it. A
+// user's gives way to the machine's of the same name, which may come later.
+func (r *Resolver) Stays(res Resolved) bool {
+	key, err := CgroupID(res.Dir)
+	if err != nil || key != res.Key {
+		return false
+	}
+	root, err := r.CgroupRoot()
+	return err != nil || !strings.HasPrefix(res.Dir, root+"/") || len(madeByOwner(root, []string{res.Dir})) == 1
+}
+
 // unitName adds the suffix that systemctl adds.
 func unitName(name string) string {
 	switch filepath.Ext(name) {
