@@ -28,6 +28,7 @@ signal.pause()
 def serve():
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # for the next attempts
     listener.bind(("", 8080))
     listener.listen()
     while True:

@@ -98,8 +98,13 @@ func TestDownIOUringAlone(t *testing.T) {
 		how    string
 		ofUser bool // the limit is the user's
 	}{
-		{"TCP", false}, {"TCP+large+worked", true}, {"TCP+large+unseen", false}, {"TCP+worked", true},
-		{"UDP", false}, {"UDP+worked", true}, {"UDP+unseen", false},
+		{"TCP", false},
+		{"TCP+large+worked", true},
+		{"TCP+large+unseen", false},
+		{"TCP+worked", true},
+		{"UDP", false},
+		{"UDP+worked", true},
+		{"UDP+unseen", false},
 	}, 2, 6) {
 		t.Run(c.how, func(t *testing.T) {
 			t.Parallel()
