@@ -230,6 +230,7 @@ floods()
 	x.read("going")
 	f.t.Log("limit on the " + string(on))
 	f.contained(escape{subject: subject}, begin, evadeLimit)
+	f.settleAccount()
 	x.close()
 	<-x.ended
 	f.quiet()

@@ -46,12 +46,20 @@ func newField(s *stage) *field {
 	}
 	cfg.Ports = append(cfg.Ports, testbed.Port{Number: requestPort, RequestBytes: 600, ReplyBytes: 100})
 	f.rx = f.receiver(f.B, cfg)
+	f.startMeter()
+	return f
+}
+
+// startMeter counts what leaves A, for an account at the test's end as well.
+func (f *field) startMeter() {
+	f.t.Helper()
 	var err error
 	if f.meter, err = testbed.StartMeter(f.A, testbed.Device, testbed.DefaultPort, requestPort-testbed.DefaultPort+1); err != nil {
-		s.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	s.t.Cleanup(func() { _ = f.meter.Close() })
-	return f
+	f.t.Cleanup(func() { _ = f.meter.Close() })
+	f.openAccount()
+	f.t.Cleanup(f.settleAccount)
 }
 
 // senderCap is the rate of a sender without a limit, in bytes per second. freely is the least rate that a test
@@ -68,6 +76,10 @@ func (f *field) receiver(in *testbed.NetNS, cfg testbed.ReceiverConfig) *testbed
 	rx, err := testbed.StartReceiver(in, cfg)
 	if err != nil {
 		f.t.Fatal(err)
+	}
+	if f.stage != nil {
+		begin := testbed.Now()
+		f.account.adds(in, program{pid: rx.PID(), uid: cfg.UID, sends: func() bool { return rx.Goodput(0, begin, testbed.Now()) > 0 }})
 	}
 	f.t.Cleanup(func() { _ = rx.Close() })
 	return rx
@@ -109,7 +121,11 @@ func (f *field) startSender(in *testbed.NetNS, cfg testbed.SenderConfig) *testbe
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.t.Cleanup(func() { _ = x.Close() })
+	f.account.adds(in, program{pid: x.PID(), uid: cfg.UID})
+	f.t.Cleanup(func() {
+		f.settleAccount()
+		_ = x.Close()
+	})
 	return x
 }
 

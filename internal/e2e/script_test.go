@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -135,6 +136,9 @@ func (s *stage) script(o options, args ...string) *script {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	if slices.Contains(o.under, netniceBinary) {
+		s.account.runs(o.in)
+	}
 	if err := s.start(x.cmd, o.in); err != nil {
 		s.t.Fatalf("start %q: %v", args, err)
 	}
@@ -146,7 +150,11 @@ func (s *stage) script(o options, args ...string) *script {
 		x.err = x.cmd.Wait()
 		close(x.ended)
 	}()
-	s.t.Cleanup(x.close)
+	s.account.adds(o.in, program{pid: x.cmd.Process.Pid, uid: o.uid, cgroup: o.cgroup, group: true})
+	s.t.Cleanup(func() {
+		s.settleAccount()
+		x.close()
+	})
 	return x
 }
 

@@ -38,6 +38,7 @@ type stage struct {
 
 	remeasured int             // windows that the machine disturbed, and that were measured again
 	disturbed  testbed.Instant // end of the last disturbance
+	account    *account        // nil: nothing counts what leaves
 
 	mu      sync.Mutex
 	daemons []*daemon
@@ -91,6 +92,9 @@ func upStage(t *testing.T) *stage {
 // tearDown lifts all limits on the stage and ends its daemons. If the test failed, it first writes down what explains
 // that. Cgroups, scripts and namespaces have cleanups of their own.
 func (s *stage) tearDown() {
+	if s.account == nil {
+		s.t.Log("account: not compared: nothing counts what leaves")
+	}
 	failed := s.t.Failed()
 	if failed {
 		s.explainFailure()
@@ -182,6 +186,9 @@ func (s *stage) netnice(args ...string) result {
 	s.t.Helper()
 	for try := time.Duration(1); ; try++ {
 		r := s.run(s.command(args...), nil)
+		if r.code == 0 {
+			s.account.commanded(args)
+		}
 		if r.code == 0 || try >= timeoutScale || !strings.Contains(r.err, "did not answer") {
 			return r
 		}

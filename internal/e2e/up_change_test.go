@@ -14,6 +14,7 @@ func TestUpUDPChangedOften(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestUpUDP and internal/enforce/shaping TestBoundFollowsTheRate")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
+	f.startMeter()
 	d := f.datagramsTo(6001, 1400, 0, false, nil)
 	const mean = 1e6
 	set := func(i int) {

@@ -176,6 +176,7 @@ func TestUpUDP(t *testing.T) {
 			if !c.before {
 				under = []string{netniceBinary, "run", "--up", "1MB/s", "--"}
 			}
+			f.startMeter()
 			d := f.datagramsTo(6001, c.size, 0, c.v6, nil, under...)
 			if c.before {
 				f.must("set", "--pid", d.tx.pid(), "--up", "1MB/s")

@@ -134,20 +134,7 @@ func (m *Meter) program() asm.Instructions {
 		asm.Add.Reg(bytes, asm.R0),
 		asm.StoreMem(asm.RFP, payload, bytes, asm.DWord),
 	}
-	for i, what := range []int16{payload, number} {
-		skip := fmt.Sprintf("added %d", i)
-		code = append(code,
-			asm.Mov.Imm(asm.R1, int32(m.ports*meterBins+i)),
-			asm.StoreMem(asm.RFP, -20, asm.R1, asm.Word),
-			asm.LoadMapPtr(asm.R1, m.bins.FD()),
-			asm.Mov.Reg(asm.R2, asm.RFP),
-			asm.Add.Imm(asm.R2, -20),
-			asm.FnMapLookupElem.Call(),
-			asm.JEq.Imm(asm.R0, 0, skip),
-			asm.LoadMem(asm.R1, asm.RFP, what, asm.DWord),
-			asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
-			asm.Mov.Imm(asm.R0, 0).WithSymbol(skip))
-	}
+	code = append(append(code, m.addTotal(0, payload)...), m.addTotal(1, number)...)
 	return append(code, asm.Instructions{
 		asm.JGE.Imm(port, int32(m.ports), "out"), // without sign
 		asm.FnKtimeGetNs.Call(),
@@ -167,6 +154,24 @@ func (m *Meter) program() asm.Instructions {
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
 		asm.Return(),
 	}...)
+}
+
+// addTotal returns instructions that add what is at a place of the stack to a total.
+func (m *Meter) addTotal(total int, place int16) asm.Instructions {
+	const key = -20
+	skip := fmt.Sprintf("added %d", total)
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R1, int32(m.ports*meterBins+total)),
+		asm.StoreMem(asm.RFP, key, asm.R1, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.bins.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, key),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, skip),
+		asm.LoadMem(asm.R1, asm.RFP, place, asm.DWord),
+		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(skip),
+	}
 }
 
 // Total returns the IP bytes that have left the device so far, with headers for each segment, and the segments.
