@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/netnice/netnice/internal/testbed"
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/internal/testutil/trafficgen"
 )
@@ -35,6 +36,7 @@ func (g *generated) begin(p trafficgen.Program) (x *script, pid, dir string) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
+	g.network(p)
 	o := options{in: g.A, uid: g.uid, cgroup: deepest}
 	if p.Limit["user"] == "root" {
 		o.uid = 0
@@ -48,6 +50,42 @@ func (g *generated) begin(p trafficgen.Program) (x *script, pid, dir string) {
 	x = g.python(o, text, string(program), string(net))
 	g.program = x
 	return x, g.hear(x, "ready"), dir
+}
+
+// network has both machines treat TCP as a program wants it, and makes the path to the peers adverse that are.
+func (g *generated) network(p trafficgen.Program) {
+	g.t.Helper()
+	if p.Any("peer", "holes", "reorders", "duplicates") {
+		var err error
+		if g.adverse, err = testbed.StartAdverse(g.B, p.Seed, generatedAdverse, generatedAdverseFloods); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	settings := map[string]string{"tcp_ecn": "2", "tcp_sack": "1", "tcp_timestamps": "1"} // the kernel's own
+	switch p.Limit["network"] {
+	case "ecn":
+		settings["tcp_ecn"] = "1"
+	case "no_sack":
+		settings["tcp_sack"] = "0"
+	case "no_timestamps":
+		settings["tcp_timestamps"] = "0"
+	}
+	for name, value := range settings {
+		if err := errors.Join(g.A.Sysctl("net/ipv4/"+name, value), g.B.Sysctl("net/ipv4/"+name, value)); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+}
+
+// endAdverse makes the path to the peers usual again.
+func (g *generated) endAdverse() {
+	if g.adverse == nil {
+		return
+	}
+	if err := g.adverse.Close(); err != nil {
+		g.t.Error(err)
+	}
+	g.adverse = nil
 }
 
 // end ends a program and all that it has left.
@@ -71,6 +109,7 @@ func (g *generated) end(p trafficgen.Program, x *script, dir string) {
 	}) {
 		g.t.Errorf("something is sent still after the end of: %v", p)
 	}
+	g.endAdverse()
 }
 
 // removeBelow removes a cgroup and the cgroups below it.

@@ -148,90 +148,39 @@ func (a *Adverse) attach(groups []uint16, egress bool) error {
 	})
 }
 
+// These are the registers of the classifiers.
+const adversePacket, adverseTCP, adverseKind, adverseNumber = asm.R6, asm.R7, asm.R8, asm.R9
+
+// These are fields of struct __sk_buff.
+const skbLength, skbMark = 0, 8
+
 // program returns the classifier of a direction.
 func (a *Adverse) program(groups []uint16, egress bool) asm.Instructions {
-	const ( // in struct __sk_buff
-		length, mark = 0, 8
-	)
 	const ( // actions; the sender of a packet that is stolen believes that it has left
 		ok, shot, stolen = 0, 2, 4
 	)
-	const packet, tcp, kind, number = asm.R6, asm.R7, asm.R8, asm.R9
-	const ip, scratch = ethernetHeader, -4
-	at, first := int32(2), int32(AdversePorts) // the destination, and the numbers of that direction
-	if egress {
-		at, first = 0, 0
-	}
-	list := asm.Instructions{
-		asm.Mov.Reg(packet, asm.R1),
-		asm.LoadMem(asm.R0, packet, mark, asm.Word),
-		asm.JEq.Imm(asm.R0, adverseMark, "out"),
-		asm.LoadMem(asm.R0, packet, length, asm.Word),
-		asm.JLT.Imm(asm.R0, ip+40, "out"),
-		asm.LoadAbs(ip, asm.Byte),
-		asm.Mov.Reg(tcp, asm.R0),
-		asm.RSh.Imm(asm.R0, 4),
-		asm.JEq.Imm(asm.R0, 6, "six"),
-		asm.JNE.Imm(asm.R0, 4, "out"),
-		asm.And.Imm(tcp, 15),
-		asm.LSh.Imm(tcp, 2),
-		asm.LoadAbs(ip+9, asm.Byte), // protocol
-		asm.Ja.Label("protocol"),
-		asm.Mov.Imm(tcp, 40).WithSymbol("six"),
-		asm.LoadAbs(ip+6, asm.Byte), // next header
-		asm.JNE.Imm(asm.R0, unix.IPPROTO_TCP, "out").WithSymbol("protocol"),
-		asm.LoadInd(asm.R0, tcp, ip+13, asm.Byte), // flags
-		asm.And.Imm(asm.R0, 2),
-		asm.JNE.Imm(asm.R0, 0, "out"), // SYN
-		asm.LoadInd(asm.R0, tcp, ip+at, asm.Half),
-	}
-	for i, port := range groups {
-		list = append(list,
-			asm.Mov.Reg(kind, asm.R0).WithSymbol(fmt.Sprintf("group%d", i)),
-			asm.Sub.Imm(kind, int32(port)),
-			asm.JLT.Imm(kind, AdversePorts, "number")) // without sign
-	}
+	const packet, tcp, kind, number = adversePacket, adverseTCP, adverseKind, adverseNumber
+	list := append(a.parse(groups, egress), a.count(egress)...)
 	list = append(list,
-		asm.Ja.Label("out"),
-		asm.Mov.Reg(asm.R0, kind).WithSymbol("number"),
-		asm.Add.Imm(asm.R0, first),
-		asm.StoreMem(asm.RFP, scratch, asm.R0, asm.Word),
-		asm.LoadMapPtr(asm.R1, a.numbers.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, scratch),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "out"),
-		asm.LoadMem(number, asm.R0, 0, asm.DWord),
-		asm.Mov.Imm(asm.R1, 1),
-		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
-		asm.LoadImm(asm.R1, int64(a.phase%(1<<32)), asm.DWord),
-		asm.Add.Reg(number, asm.R1),
 		asm.JEq.Imm(kind, AdverseReorders, "reorders"),
-		asm.JEq.Imm(kind, AdverseDuplicates, "duplicates"),
-	)
+		asm.JEq.Imm(kind, AdverseDuplicates, "duplicates"))
 	every := func(n int32) asm.Instructions { // goes on with one packet of n
 		return asm.Instructions{asm.Mod.Imm(number, n), asm.JNE.Imm(number, 0, "out")}
-	}
-	hold := asm.Instructions{
-		asm.Mov.Imm(asm.R1, int32(a.enters.Attrs().Index)),
-		asm.Mov.Imm(asm.R2, 0),
-		asm.FnRedirect.Call(),
-		asm.Return(),
 	}
 	late := int32(lateInOf)
 	if egress {
 		late = lateOf
 		list = append(list,
 			// Without data a packet acknowledges only.
-			asm.LoadInd(asm.R0, tcp, ip+12, asm.Byte), // data offset
+			asm.LoadInd(asm.R0, tcp, ethernetHeader+12, asm.Byte), // data offset
 			asm.RSh.Imm(asm.R0, 4),
 			asm.LSh.Imm(asm.R0, 2),
-			asm.Add.Imm(asm.R0, ip),
+			asm.Add.Imm(asm.R0, ethernetHeader),
 			asm.Mov.Reg(number, tcp),
 			asm.Add.Reg(number, asm.R0),
-			asm.LoadMem(asm.R0, packet, length, asm.Word),
+			asm.LoadMem(asm.R0, packet, skbLength, asm.Word),
 			asm.JLE.Reg(asm.R0, number, "out"),
-			asm.LoadInd(asm.R0, tcp, ip+4, asm.Word), // sequence number
+			asm.LoadInd(asm.R0, tcp, ethernetHeader+4, asm.Word), // sequence number
 			asm.RSh.Imm(asm.R0, adverseStripe),
 			asm.And.Imm(asm.R0, 1),
 			asm.JEq.Imm(asm.R0, 0, "out"),
@@ -241,7 +190,11 @@ func (a *Adverse) program(groups []uint16, egress bool) asm.Instructions {
 	} else {
 		list = append(append(list, every(lostOf)...), asm.Mov.Imm(asm.R0, shot), asm.Return())
 	}
-	reorders := append(every(late), hold...)
+	reorders := append(every(late),
+		asm.Mov.Imm(asm.R1, int32(a.enters.Attrs().Index)),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.FnRedirect.Call(),
+		asm.Return())
 	reorders[0] = reorders[0].WithSymbol("reorders")
 	list = append(list, reorders...)
 	if egress {
@@ -249,7 +202,7 @@ func (a *Adverse) program(groups []uint16, egress bool) asm.Instructions {
 		duplicates[0] = duplicates[0].WithSymbol("duplicates")
 		list = append(append(list, duplicates...),
 			asm.Mov.Imm(asm.R1, adverseMark),
-			asm.StoreMem(packet, mark, asm.R1, asm.Word))
+			asm.StoreMem(packet, skbMark, asm.R1, asm.Word))
 		for range 3 {
 			list = append(list,
 				asm.Mov.Reg(asm.R1, packet),
@@ -261,6 +214,69 @@ func (a *Adverse) program(groups []uint16, egress bool) asm.Instructions {
 		list = append(list, asm.Mov.Imm(asm.R0, ok).WithSymbol("duplicates"), asm.Return())
 	}
 	return append(list, asm.Mov.Imm(asm.R0, ok).WithSymbol("out"), asm.Return())
+}
+
+// parse finds the TCP header and the kind of the port of a packet, and lets all others pass.
+func (a *Adverse) parse(groups []uint16, egress bool) asm.Instructions {
+	const packet, tcp, kind = adversePacket, adverseTCP, adverseKind
+	port := int32(2) // the destination
+	if egress {
+		port = 0
+	}
+	list := asm.Instructions{
+		asm.Mov.Reg(packet, asm.R1),
+		asm.LoadMem(asm.R0, packet, skbMark, asm.Word),
+		asm.JEq.Imm(asm.R0, adverseMark, "out"),
+		asm.LoadMem(asm.R0, packet, skbLength, asm.Word),
+		asm.JLT.Imm(asm.R0, ethernetHeader+40, "out"),
+		asm.LoadAbs(ethernetHeader, asm.Byte),
+		asm.Mov.Reg(tcp, asm.R0),
+		asm.RSh.Imm(asm.R0, 4),
+		asm.JEq.Imm(asm.R0, 6, "six"),
+		asm.JNE.Imm(asm.R0, 4, "out"),
+		asm.And.Imm(tcp, 15),
+		asm.LSh.Imm(tcp, 2),
+		asm.LoadAbs(ethernetHeader+9, asm.Byte), // protocol
+		asm.Ja.Label("protocol"),
+		asm.Mov.Imm(tcp, 40).WithSymbol("six"),
+		asm.LoadAbs(ethernetHeader+6, asm.Byte), // next header
+		asm.JNE.Imm(asm.R0, unix.IPPROTO_TCP, "out").WithSymbol("protocol"),
+		asm.LoadInd(asm.R0, tcp, ethernetHeader+13, asm.Byte), // flags
+		asm.And.Imm(asm.R0, 2),
+		asm.JNE.Imm(asm.R0, 0, "out"), // SYN
+		asm.LoadInd(asm.R0, tcp, ethernetHeader+port, asm.Half),
+	}
+	for _, first := range groups {
+		list = append(list,
+			asm.Mov.Reg(kind, asm.R0),
+			asm.Sub.Imm(kind, int32(first)),
+			asm.JLT.Imm(kind, AdversePorts, "number")) // without sign
+	}
+	return append(list, asm.Ja.Label("out"))
+}
+
+// count gives the packet its number.
+func (a *Adverse) count(egress bool) asm.Instructions {
+	const scratch = -4
+	first := int32(AdversePorts) // of the numbers of this direction
+	if egress {
+		first = 0
+	}
+	return asm.Instructions{
+		asm.Mov.Reg(asm.R0, adverseKind).WithSymbol("number"),
+		asm.Add.Imm(asm.R0, first),
+		asm.StoreMem(asm.RFP, scratch, asm.R0, asm.Word),
+		asm.LoadMapPtr(asm.R1, a.numbers.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, scratch),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "out"),
+		asm.LoadMem(adverseNumber, asm.R0, 0, asm.DWord),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+		asm.LoadImm(asm.R1, int64(a.phase%(1<<32)), asm.DWord),
+		asm.Add.Reg(adverseNumber, asm.R1),
+	}
 }
 
 // deliver lets packets that are held back go on, each after a while.

@@ -12,16 +12,20 @@ type Coverage struct {
 	Programs int
 	Traits   map[string]int
 	Pairs    map[[2]string]int
+	Refused  map[string]int // choices that the kernel did not allow
 }
 
 // NewCoverage returns the coverage of no program.
 func NewCoverage() *Coverage {
-	return &Coverage{Traits: map[string]int{}, Pairs: map[[2]string]int{}}
+	return &Coverage{Traits: map[string]int{}, Pairs: map[[2]string]int{}, Refused: map[string]int{}}
 }
 
 // Add counts a program; refused holds choices, such as "option=bbr", that the kernel did not allow.
 func (c *Coverage) Add(p Program, refused map[string]bool) {
 	c.Programs++
+	for choice := range refused {
+		c.Refused[choice]++
+	}
 	traits, pairs := map[string]bool{}, map[[2]string]bool{}
 	for _, s := range p.Senders {
 		var list []string
@@ -48,13 +52,19 @@ func (c *Coverage) Add(p Program, refused map[string]bool) {
 	}
 }
 
-// String lists the rare choices.
+// String lists the rare choices, and those that the kernel did not allow.
 func (c *Coverage) String() string {
 	rarest := slices.SortedFunc(maps.Keys(c.Traits), func(a, b string) int { return c.Traits[a] - c.Traits[b] })
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d programs, %d choices, %d pairs of them; the rarest:", c.Programs, len(c.Traits), len(c.Pairs))
 	for _, t := range rarest[:min(5, len(rarest))] {
 		fmt.Fprintf(&b, " %s %d", t, c.Traits[t])
+	}
+	if len(c.Refused) > 0 {
+		b.WriteString("; left out, as the kernel refused it:")
+		for _, t := range slices.Sorted(maps.Keys(c.Refused)) {
+			fmt.Fprintf(&b, " %s %d", t, c.Refused[t])
+		}
 	}
 	return b.String()
 }

@@ -8,8 +8,8 @@ type Way struct {
 
 // LeftOut holds all known evasions. A test compares their names with EVASION.
 var LeftOut = []Way{
-	{"Another network namespace", "configure the devices of its namespace"},
-	{"Other protocols", "send by packet sockets; receive by ICMP and raw sockets"},
+	{"Another network namespace", "configure the devices of its namespace, but for lo"},
+	{"Other protocols", "send by packet sockets or AF_XDP; receive by ICMP and raw sockets"},
 	{"Multicast and broadcast", "receive what is sent to a group"},
 	{"Somebody else sends", "have a server, cron or D-Bus send for it"},
 	{"A descriptor is passed", "have a process that is not limited send by its sockets"},
@@ -22,6 +22,6 @@ var LeftOut = []Way{
 	{"Sockets without memory for options", "accept connections by such sockets"},
 	{"Files of io_uring alone", "close the descriptor of a ring's socket before Linux 5.17"},
 	{"Storms of connections", "count as an escape what connections that are closed at once send early: 0.3 s of the limit"},
-	{"The kernel", "have threads of the kernel, or a virtual machine, send"},
-	{"Privileges", "use CAP_BPF or CAP_NET_ADMIN"},
+	{"The kernel", "have threads of the kernel, a virtual machine, or a TUN device that root gave the program, send"},
+	{"Privileges", "use CAP_BPF, or CAP_NET_ADMIN but for TCP_REPAIR"},
 }

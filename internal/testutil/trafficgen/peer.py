@@ -3,10 +3,11 @@
 # instead of "pull" it sends.
 import os, select, socket, struct, sys, threading, time
 
-FLOODS = ["floods", "bursts", "small", "converses", "stalls", "resets"]  # of receiver.py, behind these
+FLOODS = ["floods", "bursts", "small", "converses", "stalls", "resets", "holes", "reorders", "duplicates"]  # of receiver.py, behind these
 ANSWERED_S = 0.2  # datagrams are sent for so long after one has come
 FLOOD = 10e6      # bytes/s of each that is sent to
-BEHAVIOURS = ["reads", "answers", "dawdles", "stalls", "resets", "small"]
+# What happens to the packets of the last three on their way is the work of testbed.Adverse.
+BEHAVIOURS = ["reads", "answers", "dawdles", "stalls", "resets", "small", "shrinks", "holes", "reorders", "duplicates"]
 
 
 def read(c):
@@ -14,11 +15,11 @@ def read(c):
         pass
 
 
-def answer(c):
+def answer(c, piece=b"x"):
     def talk():
         try:
             while True:
-                c.send(b"x")
+                c.send(piece)
                 time.sleep(0.01)
         except OSError:
             pass
@@ -50,7 +51,26 @@ def reset(c):
     c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-DO = {"reads": read, "answers": answer, "dawdles": dawdle, "stalls": stall, "resets": reset, "small": read}
+def shrink(c):
+    """Its window grows and shrinks again, while what fills it is on its way."""
+    while True:
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        until = time.monotonic() + 0.2
+        while time.monotonic() < until:
+            if select.select([c], [], [], 0.05)[0] and not c.recv(1 << 18):
+                return
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        time.sleep(0.1)
+
+
+def answer_in_segments(c):
+    """Each answer is a segment, of which some get lost on their way."""
+    c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    answer(c, bytes(64))
+
+
+DO = {"reads": read, "answers": answer, "dawdles": dawdle, "stalls": stall, "resets": reset, "small": read,
+      "shrinks": shrink, "holes": answer_in_segments, "reorders": answer, "duplicates": answer}
 
 
 def floods(name, send):

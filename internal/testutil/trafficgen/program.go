@@ -45,14 +45,24 @@ func onlyIf(only func(limit, sender Traits) bool, values ...string) (list []choi
 	return list
 }
 
-func stream(_, s Traits) bool   { return s["kind"] == "tcp" || s["kind"] == "mptcp" }
+func stream(_, s Traits) bool {
+	return s["kind"] == "tcp" || s["kind"] == "mptcp" || s["kind"] == "smc"
+}
 func isTCP(_, s Traits) bool    { return s["kind"] == "tcp" }
 func datagram(_, s Traits) bool { return !stream(nil, s) }
 func udp(_, s Traits) bool      { return s["kind"] == "udp" }
 func ringSends(_, s Traits) bool {
 	return stream(nil, s) || s["kind"] == "udp" || s["kind"] == "udplite"
 }
-func root(l, _ Traits) bool { return l["user"] == "root" }
+func root(l, _ Traits) bool       { return l["user"] == "root" }
+func rootsTCP(l, s Traits) bool   { return root(l, s) && isTCP(l, s) }
+func manyPlaces(l, s Traits) bool { return datagram(l, s) && s["life"] != "wanders" }
+
+// ringHasSocketAlone says whether a sender may close the descriptor of a socket that a ring has: no call but the ring's
+// needs the descriptor then.
+func ringHasSocketAlone(l, s Traits) bool {
+	return ringSends(l, s) && s["life"] != "shares" && s["life"] != "wanders"
+}
 
 // fromElsewhere says whether a sender may bind its sockets to the address of another machine, which any program may do
 // over IPv6.
@@ -60,7 +70,9 @@ func fromElsewhere(_, s Traits) bool {
 	return !stream(nil, s) && s["family"] == "6" && (s["past"] == "none" || s["past"] == "reconnected")
 }
 
-func keepsOneSocket(_, s Traits) bool { return s["life"] == "keeps" || s["life"] == "shares" }
+func keepsOneSocket(_, s Traits) bool {
+	return s["life"] == "keeps" || s["life"] == "shares" || s["life"] == "wanders"
+}
 
 // limits holds the dimensions of a program's limit.
 var limits = limitsOf("up", "up", "total")
@@ -70,10 +82,12 @@ func limitsOf(directions ...string) []dimension {
 		{"user", always("somebody", "somebody", "somebody", "root")},
 		{"subject", slices.Concat(always("pid", "cgroup"), onlyIf(func(l, _ Traits) bool { return l["user"] != "root" }, "user"))},
 		{"when", always("before", "connected", "sending")},
-		{"then", always("stays", "lower", "again")},
+		{"then", always("stays", "lower", "raise", "again")},
 		{"depth", always("0", "1", "14")},
 		{"around", always("nothing", "cgroup")},
 		{"direction", always(directions...)},
+		// These are settings of both machines.
+		{"network", always("usual", "usual", "usual", "ecn", "no_sack", "no_timestamps")},
 	}
 }
 
@@ -85,31 +99,36 @@ func hasOptionMemory(limit, sender Traits) bool {
 
 // These dimensions are the same for those that send and those that receive.
 var (
-	place = dimension{"place", slices.Concat(always("thread", "child", "late", "executed", "user_namespace"), onlyIf(root, "other_user", "moved"),
+	place = dimension{"place", slices.Concat(always("thread", "child", "late", "executed", "user_namespace"), onlyIf(keepsOneSocket, "network_namespace"), onlyIf(root, "other_user", "moved"),
 		// A process that has left the tree before the limit is set does not belong to it.
 		onlyIf(func(l, _ Traits) bool { return l["subject"] != "pid" || l["when"] != "sending" && l["then"] != "again" }, "orphan"))}
-	past   = dimension{"past", slices.Concat(always("none", "bound", "reconnected"), onlyIf(isTCP, "loopback", "listened"))}
+	past   = dimension{"past", slices.Concat(always("none", "bound", "reconnected"), onlyIf(ringSends, "elsewhere"), onlyIf(isTCP, "loopback", "listened"))}
 	handle = dimension{"handle", slices.Concat(always("own"), onlyIf(keepsOneSocket, "high", "copied", "passed", "kept"))}
+	beside = dimension{"beside", always("nothing", "nothing", "loopback", "namespace")}
 )
 
 // senders holds the dimensions of each thread or process that sends, in the order in which they are chosen.
 var senders = []dimension{
-	{"kind", slices.Concat(always("tcp", "tcp", "tcp", "mptcp", "mptcp", "udp", "udp", "udplite", "ping"), onlyIf(root, "raw"))},
+	{"kind", slices.Concat(always("tcp", "tcp", "tcp", "tcp", "mptcp", "mptcp", "smc", "udp", "udp", "udplite", "ping"), onlyIf(root, "raw"))},
 	{"family", always("4", "6", "mapped")},
-	{"life", slices.Concat(always("keeps", "keeps", "closes", "ends", "crowd", "shares"), onlyIf(stream, "aborts", "serves"))},
+	{"life", slices.Concat(always("keeps", "keeps", "closes", "ends", "crowd", "shares", "wanders"), onlyIf(stream, "aborts", "serves"))},
 	place, past, handle,
 	{"option", options},
 	{"option2", options},
-	{"call", slices.Concat(always("send", "msg"), onlyIf(stream, "more", "urgent", "file", "splice"), onlyIf(hasOptionMemory, "zerocopy"), onlyIf(datagram, "sendto"), onlyIf(udp, "segments"), onlyIf(ringSends, "ring"))},
-	{"bytes", always("65536", "1", "100", "1400", "9000", "60000", "1048576")},
+	{"call", slices.Concat(always("send", "msg", "sendmmsg"), onlyIf(stream, "more", "urgent", "file", "splice"), onlyIf(hasOptionMemory, "zerocopy"),
+		onlyIf(datagram, "sendto"), onlyIf(manyPlaces, "many_peers"), onlyIf(udp, "segments"),
+		onlyIf(ringSends, "ring", "ring_write", "ring_zerocopy"), onlyIf(ringHasSocketAlone, "ring_closed"))},
+	{"bytes", slices.Concat(always("65536", "1", "100", "1400", "9000", "60000", "1048576"), onlyIf(stream, "1073741824"))},
 	// "itself" is its own machine, whose kernel answers the other one.
-	{"peer", slices.Concat(always("reads"), onlyIf(stream, "answers", "dawdles", "stalls", "resets", "small"), onlyIf(fromElsewhere, "itself"))},
+	{"peer", slices.Concat(always("reads"), onlyIf(stream, "answers", "dawdles", "stalls", "resets", "small", "shrinks", "holes", "reorders", "duplicates"), onlyIf(fromElsewhere, "itself"))},
+	{"afterwards", slices.Concat(always("nothing"), onlyIf(isTCP, "tls"), onlyIf(rootsTCP, "repaired"))},
+	beside,
 }
 
 // options holds the options that a program sets on its sockets; it sets two.
 var options = slices.Concat(always("none", "sndbuf_small", "sndbuf_large", "pacing_low", "pacing_high", "tos", "filter", "priority", "ip_options"),
 	onlyIf(stream, "nodelay", "cork", "maxseg_100", "maxseg_536", "reno", "cubic", "bbr", "keepalive", "notsent_lowat", "user_timeout", "quickack", "fastopen"),
-	onlyIf(isTCP, "md5_full"))
+	onlyIf(isTCP, "md5_full"), onlyIf(datagram, "ecn_capable"))
 
 // Most is the largest number of senders of a program.
 const Most = 4

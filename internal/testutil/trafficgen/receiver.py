@@ -1,6 +1,7 @@
 # Carries out a Program that receives; it stands behind sender.py. It says "sent N" as the Nth receiver's first bytes
 # come, and "received BYTES" of payload, all of it until now, for each line that it reads after "go".
-FLOODS = ["floods", "bursts", "small", "converses", "stalls", "resets"]  # their ports are behind those of sender.py
+# Programs that receive have no peer with holes: what is behind one comes at once as it is filled, and is no excess.
+FLOODS = ["floods", "bursts", "small", "converses", "stalls", "resets", "holes", "reorders", "duplicates"]  # their ports are behind those of sender.py
 ASK_S = 0.1  # datagrams come for twice as long after a socket has asked for them
 SLOTS = 1 << 14
 
@@ -36,6 +37,15 @@ class Receiver(Sender):
 
     def peer_port(self):
         return self.net["port"] + len(BEHAVIOURS) + FLOODS.index(self.peer)
+
+    def elsewhere(self):
+        """Another port of the peer, which sends as well."""
+        port = self.net["port"] + len(BEHAVIOURS) + (self.peer == "floods")
+        return (self.peer_address()[0], port)
+
+    def places(self):
+        """No limit holds for what it would receive of its own machine."""
+        return [self.peer_address(), self.elsewhere()]
 
     def set(self, s, option):
         sol, tcp = socket.SOL_SOCKET, socket.IPPROTO_TCP
@@ -110,7 +120,9 @@ class Receiver(Sender):
             return self.discard(s, n)
         if self.call == "splice":
             return self.splice_here(s, n)
-        if self.call == "ring":
+        if self.call == "recvmmsg":
+            return self.at_once(s, libc.recvmmsg, ctypes.addressof(ctypes.c_char.from_buffer(own.buffer)), n, 0x10000, None)  # MSG_WAITFORONE
+        if self.call.startswith("ring"):
             return self.by_ring(s, n)
         return s.recv_into(room)
 
@@ -130,6 +142,8 @@ class Receiver(Sender):
         return got
 
     def by_ring(self, s, n):
+        if self.call == "ring_read":
+            return self.ring(s).read(n)
         return self.ring(s).receive(ctypes.addressof(ctypes.c_char.from_buffer(self.own.buffer)), n)
 
     def flood(self, s, until=None):

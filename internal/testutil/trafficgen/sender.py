@@ -4,12 +4,15 @@
 # It says "ready PID", makes its sockets as it is told "make" and says "made", sends as it is told "go",
 # and says "refused NAME=VALUE" of what it may not do here, and "sent N" as the Nth sender's first bytes go.
 # It runs behind the prelude of internal/e2e, whose attach_filter it calls.
-import ctypes, errno, fcntl, json, mmap, os, select, signal, socket, struct, subprocess, sys, threading, time
+import ctypes, errno, fcntl, json, mmap, os, platform, select, signal, socket, struct, subprocess, sys, threading, time
 
-BEHAVIOURS = ["reads", "answers", "dawdles", "stalls", "resets", "small"]
+BEHAVIOURS = ["reads", "answers", "dawdles", "stalls", "resets", "small", "shrinks", "holes", "reorders", "duplicates"]
 UP_TO = 40e6  # bytes/s of each thread that sends, and
 CALLS = 10e3  # calls/s
 OPENS = 200   # sockets/s of those that close them
+MOST_PAUSE = 0.1  # seconds between two calls, also after one that took a gigabyte
+AT_ONCE = 8   # messages of one call of sendmmsg
+ISOLATED = 0x50000000  # CLONE_NEWUSER and CLONE_NEWNET
 DATAGRAMS = ("udp", "udplite", "ping", "raw")
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -45,22 +48,30 @@ def fork():
 
 
 class Ring:
-    """An io_uring with one registered file, which it has itself: the descriptor may be closed."""
+    """An io_uring with one registered file, which it has itself: the descriptor may be closed. It has one registered
+    buffer if it is wanted."""
     SETUP, ENTER, REGISTER = 425, 426, 427
     SQES, CQ_RING = 0x10000000, 0x8000000
+    READ_FIXED, WRITE_FIXED, SEND, RECV, SEND_ZC = 4, 5, 26, 27, 47
+    SEND_FIXED, NOTIFICATION = 4, 8  # of the buffer that has been registered; flag of a completion that is no result
+    BUFFER = 1 << 16
 
-    def __init__(self, fd):
+    def __init__(self, fd, buffer=False):
         params = ctypes.create_string_buffer(120)
-        self.fd = self.call(self.SETUP, 1, params)
+        self.fd = self.call(self.SETUP, 8, params)
         fields = struct.unpack("30I", params.raw)
         _, self.sq_tail, _, _, _, _, sq_array, *_ = fields[10:20]
-        self.cq_head, _, _, _, _, self.cqes, *_ = fields[20:30]
-        self.sq = mmap.mmap(self.fd, sq_array + 4 * fields[0])
+        self.cq_head, self.cq_tail, _, _, _, self.cqes, *_ = fields[20:30]
+        self.sq = mmap.mmap(self.fd, sq_array + 4 * fields[0])  # its array is zero: all submissions are the first entry
         self.cq = mmap.mmap(self.fd, self.cqes + 16 * fields[1], offset=self.CQ_RING)
         self.sqes = mmap.mmap(self.fd, 64 * fields[0], offset=self.SQES)
-        self.done = 0
+        self.submitted, self.seen = 0, 0
         self.entries = fields[1]
         self.call(self.REGISTER, self.fd, 2, ctypes.byref(ctypes.c_int(fd)), 1)
+        if buffer:
+            self.buffer = ctypes.create_string_buffer(self.BUFFER)
+            self.at = ctypes.addressof(self.buffer)
+            self.call(self.REGISTER, self.fd, 0, struct.pack("QQ", self.at, self.BUFFER), 1)
 
     def call(self, *args):
         n = libc.syscall(*args)
@@ -69,22 +80,44 @@ class Ring:
         return n
 
     def send(self, data, n):
-        return self.do(26, data, n)
+        return self.do(self.SEND, data, n)
 
     def receive(self, room, n):
-        return self.do(27, room, n)
+        return self.do(self.RECV, room, n)
 
-    def do(self, what, data, n):
-        self.sqes[:64] = struct.pack("<BBHiQQIIQQQQ", what, 1, 0, 0, 0, data, n, 0, 0, 0, 0, 0)
-        self.done += 1
-        self.sq[self.sq_tail:self.sq_tail + 4] = struct.pack("I", self.done)
+    def write(self, n):
+        return self.do(self.WRITE_FIXED, self.at, min(n, self.BUFFER))
+
+    def read(self, n):
+        return self.do(self.READ_FIXED, self.at, min(n, self.BUFFER))
+
+    def zerocopy(self, n):
+        return self.do(self.SEND_ZC, self.at, min(n, self.BUFFER), self.SEND_FIXED)
+
+    def do(self, what, data, n, priority=0):
+        self.sqes[:64] = struct.pack("<BBHiQQIIQHHiQQ", what, 1, priority, 0, 0, data, n, 0, 0, 0, 0, 0, 0, 0)
+        self.submitted += 1
+        self.sq[self.sq_tail:self.sq_tail + 4] = struct.pack("I", self.submitted & 0xffffffff)
         self.call(self.ENTER, self.fd, 1, 1, 1, None, 0)
-        at = self.cqes + 16 * ((self.done - 1) % self.entries)
-        done = struct.unpack("i", self.cq[at + 8:at + 12])[0]
-        self.cq[self.cq_head:self.cq_head + 4] = struct.pack("I", self.done)
-        if done < 0:
-            raise OSError(-done, "io_uring")
-        return done
+        while True:
+            result = self.result()
+            if result is not None:
+                break
+            self.call(self.ENTER, self.fd, 0, 1, 1, None, 0)
+        if result < 0:
+            raise OSError(-result, "io_uring")
+        return result
+
+    def result(self):
+        """That of the request, or None before it is there."""
+        while struct.unpack("I", self.cq[self.cq_tail:self.cq_tail + 4])[0] != self.seen & 0xffffffff:
+            at = self.cqes + 16 * (self.seen % self.entries)
+            result, flags = struct.unpack("iI", self.cq[at + 8:at + 16])
+            self.seen += 1
+            self.cq[self.cq_head:self.cq_head + 4] = struct.pack("I", self.seen & 0xffffffff)
+            if not flags & self.NOTIFICATION:
+                return result
+        return None
 
     def __del__(self):
         if hasattr(self, "fd"):
@@ -92,6 +125,8 @@ class Ring:
 
 
 class Sender:
+    afterwards = "nothing"  # programs that receive do not choose it
+
     @staticmethod
     def answer():
         """Who asks wants to know what was received."""
@@ -103,6 +138,7 @@ class Sender:
         slower = net.get("slower", 1)
         self.up_to, self.calls, self.opens = UP_TO / slower, CALLS / slower, OPENS / slower
         self.socket = None
+        self.all_places, self.next_place = None, 0
         self.own = threading.local()  # what each thread splices from
         self.said = set()
         self.has_sent = False
@@ -133,16 +169,59 @@ class Sender:
         mapped = self.family == "mapped" and self.kind not in ("ping", "raw")
         return (("::ffff:" if mapped else "") + self.net["4"], port)
 
+    def loopback_address(self, port):
+        if self.family == "6":
+            return ("::1", port)
+        mapped = self.family == "mapped" and self.kind not in ("ping", "raw")
+        return (("::ffff:" if mapped else "") + "127.0.0.1", port)
+
+    def elsewhere(self):
+        """Another port of the peer."""
+        port = 0 if self.kind in ("ping", "raw") else self.net["port"] + (self.peer_port() == self.net["port"])
+        return (self.peer_address()[0], port)
+
+    def loopback_server(self):
+        """The port of a TCP server of this process that reads what it gets."""
+        listener = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+
+        def read(c):
+            try:
+                while c.recv(1 << 18):
+                    pass
+            except OSError:
+                pass
+            c.close()
+
+        def serve():
+            while True:
+                threading.Thread(target=read, args=(listener.accept()[0],), daemon=True).start()
+        threading.Thread(target=serve, daemon=True).start()
+        return listener.getsockname()[1]
+
+    def places(self):
+        """Where a socket goes that is used for many: the peer, another port, and its own machine if that is free. It is not for
+        datagrams that come from another address than a loopback one, unless they are of UDP over IPv4 and somebody reads them."""
+        if self.peer == "itself":
+            return [self.peer_address()]
+        places = [self.peer_address(), self.elsewhere()]
+        if self.kind not in DATAGRAMS:
+            places.append(self.loopback_address(self.loopback_server()))
+        elif self.kind == "udp" and self.family != "6" or self.call == "many_peers":
+            places.append(self.loopback_address(0 if self.kind in ("ping", "raw") else self.loopback_port()))
+        return places
+
+    def loopback_port(self):
+        """That of a datagram socket of this process."""
+        kind = 136 if self.kind == "udplite" else 0
+        self.at_loopback = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM, kind)
+        self.at_loopback.bind(("::", 0))
+        return self.at_loopback.getsockname()[1]
+
     def open(self):
         family = socket.AF_INET if self.family == "4" else socket.AF_INET6
         if self.kind in ("ping", "raw") and self.family == "mapped":
             family = socket.AF_INET
-        six = family == socket.AF_INET6
-        try:
-            s = socket.socket(family, *self.protocol(six))
-        except OSError:
-            self.refused("kind")
-            raise
+        s = self.make_socket(family)
         self.set_options(s)
         try:
             self.apply_past(s)
@@ -152,6 +231,23 @@ class Sender:
             s.setsockopt(socket.IPPROTO_IPV6, 78, 1)  # IPV6_FREEBIND
             s.bind((self.net["6"], 0))
         return s
+
+    def make_socket(self, family):
+        six = family == socket.AF_INET6
+        try:
+            if self.kind == "smc":
+                return self.smc(six)
+            return socket.socket(family, *self.protocol(six))
+        except OSError:
+            self.refused("kind")
+            if self.kind != "smc":
+                raise
+        return socket.socket(family, socket.SOCK_STREAM)
+
+    def smc(self, six):
+        """A socket that would use RDMA, and uses TCP, as there is none. Python gives it addresses of IP."""
+        s = socket.socket(43, socket.SOCK_STREAM, int(six))  # AF_SMC
+        return socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_STREAM, fileno=s.detach())
 
     def set_options(self, s):
         for name in ("option", "option2"):
@@ -176,6 +272,7 @@ class Sender:
             "sndbuf_small": (sol, socket.SO_SNDBUF, 2048),
             "sndbuf_large": (sol, socket.SO_SNDBUF, 1 << 22),
             "tos": (socket.IPPROTO_IP, socket.IP_TOS, 0x88),
+            "ecn_capable": (socket.IPPROTO_IP, socket.IP_TOS, 2),
             "priority": (sol, socket.SO_PRIORITY, 6),
             "ip_options": (socket.IPPROTO_IP, socket.IP_OPTIONS, b"\x01" * 40),
             "nodelay": (tcp, socket.TCP_NODELAY, 1),
@@ -193,8 +290,8 @@ class Sender:
             "pacing_low": (sol, 47, struct.pack("Q", 300_000)),
             "pacing_high": (sol, 47, struct.pack("Q", 1 << 33)),
         }
-        if option == "tos" and s.family == socket.AF_INET6:
-            s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 0x88)
+        if option in ("tos", "ecn_capable") and s.family == socket.AF_INET6:
+            s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, simple[option][2])
         if option in simple:
             s.setsockopt(*simple[option])
         elif option == "filter":
@@ -224,6 +321,10 @@ class Sender:
         elif self.past == "reconnected":
             s.connect(self.peer_address())
             self.disconnect(s)
+        elif self.past == "elsewhere":
+            s.connect(self.elsewhere())
+            s.send(b"x")
+            self.disconnect(s)
         elif self.past == "loopback":
             with socket.create_server(("127.0.0.1", 0) if self.family != "6" else ("::1", 0), family=socket.AF_INET6 if self.family == "6" else socket.AF_INET) as listener:
                 s.connect((here,) + listener.getsockname()[1:2])
@@ -242,8 +343,31 @@ class Sender:
 
     def connect(self, s):
         """Connects it, but where each call says where to."""
-        if self.call != "sendto":
+        if self.call not in ("sendto", "many_peers"):
             s.connect(self.peer_address())
+        self.set_up(s)
+
+    def set_up(self, s):
+        """What is done to a connection."""
+        try:
+            if self.afterwards == "repaired":
+                self.repair(s)
+            elif self.afterwards == "tls":
+                s.setsockopt(socket.IPPROTO_TCP, 31, b"tls")  # TCP_ULP
+                key = struct.pack("=HH8s16s4s8s", 0x0303, 51, bytes(8), bytes(16), bytes(4), bytes(8))  # AES-GCM-128
+                s.setsockopt(282, 1, key)  # SOL_TLS, TLS_TX
+        except OSError:
+            self.refused("afterwards")
+
+    def repair(self, s):
+        """Queues data as if they had been sent."""
+        tcp = socket.IPPROTO_TCP
+        s.setsockopt(tcp, 19, 1)  # TCP_REPAIR
+        try:
+            s.setsockopt(tcp, 20, 2)  # TCP_REPAIR_QUEUE: TCP_SEND_QUEUE
+            s.send(bytes(100_000))
+        finally:
+            s.setsockopt(tcp, 19, 0)
 
     def send_once(self, s):
         """One call; returns how many bytes it took."""
@@ -298,11 +422,39 @@ class Sender:
         own = self.own
         if getattr(own, "ring_of", None) is not s:
             own.ring, own.ring_of = None, None
-            own.ring, own.ring_of = Ring(s.fileno()), s
+            own.ring, own.ring_of = Ring(s.fileno(), self.call in ("ring_write", "ring_read", "ring_zerocopy")), s
+            if self.call == "ring_closed":
+                self.close_for_ring(s)
         return own.ring
 
+    def close_for_ring(self, s):
+        """From now on only the ring has this socket."""
+        if tuple(map(int, platform.release().split("-")[0].split(".")[:2])) < (5, 17):  # a known evasion there
+            self.refused("call")
+        else:
+            os.close(s.detach())
+
     def by_ring(self, s, n):
-        return self.ring(s).send(ctypes.cast(ctypes.c_char_p(ZEROS), ctypes.c_void_p).value, n)
+        ring = self.ring(s)
+        if self.call == "ring_write":
+            return ring.write(n)
+        if self.call == "ring_zerocopy":
+            return ring.zerocopy(n)
+        return ring.send(ZEROS_AT, n)
+
+    def at_once(self, s, call, at, n, *flags):
+        """Several messages of n bytes at an address in one call, sendmmsg or recvmmsg."""
+        vector = ctypes.create_string_buffer(struct.pack("QQ", at, n), 16)
+        message = struct.pack("QIxxxxQQQQixxxxIxxxx", 0, 0, ctypes.addressof(vector), 1, 0, 0, 0, 0)
+        messages = ctypes.create_string_buffer(message * AT_ONCE, len(message) * AT_ONCE)
+        if s.gettimeout():  # the call itself does not wait then
+            sending = call is libc.sendmmsg
+            if not any(select.select([] if sending else [s], [s] if sending else [], [], s.gettimeout())):
+                raise TimeoutError("not in time")
+        done = call(s.fileno(), messages, AT_ONCE, *flags)
+        if done < 0:
+            raise OSError(ctypes.get_errno(), "several messages")
+        return sum(struct.unpack_from("I", messages.raw, len(message) * (i + 1) - 8)[0] for i in range(done))
 
     def file(self):
         if getattr(self.own, "file", None) is None:
@@ -319,6 +471,14 @@ class Sender:
             data = struct.pack("!BBHHH", 128 if s.family == socket.AF_INET6 else 8, 0, 0, 1, 1) + bytes(n - 8)
         if self.call == "sendto":
             return s.sendto(data, self.peer_address())
+        if self.call == "many_peers":
+            if self.all_places is None:
+                self.all_places = self.places()
+            self.next_place += 1
+            return s.sendto(data, self.all_places[self.next_place % len(self.all_places)])
+        if self.call == "sendmmsg":
+            copy = ctypes.create_string_buffer(data, n) if self.kind == "ping" else None
+            return self.at_once(s, libc.sendmmsg, ctypes.addressof(copy) if copy else ZEROS_AT, n, 0)
         if self.call == "msg":
             return s.sendmsg([data[:n // 2], data[n // 2:]])
         if self.call == "more":
@@ -329,7 +489,7 @@ class Sender:
             return os.sendfile(s.fileno(), self.file(), 0, n)
         if self.call == "splice":
             return self.splice(s, n)
-        if self.call == "ring":
+        if self.call.startswith("ring"):
             return self.by_ring(s, n)
         if self.call == "segments":
             part = min(max(n // 40, 1), 1200)
@@ -355,12 +515,12 @@ class Sender:
             now = time.monotonic()
             due = max(due, now - 0.01) + max(n / self.up_to, 1 / self.calls)
             if due > now + 0.001:
-                time.sleep(due - now)
+                time.sleep(min(due - now, MOST_PAUSE))
 
     # What becomes of its sockets.
 
     def make(self):
-        if self.life in ("keeps", "shares"):
+        if self.life in ("keeps", "shares", "wanders"):
             if self.handle in ("passed", "kept"):
                 return self.from_another()
             s = self.open()
@@ -368,9 +528,14 @@ class Sender:
             return s
         if self.life == "serves":
             family = socket.AF_INET if self.family == "4" else socket.AF_INET6
-            s = socket.socket(family, *self.protocol(family == socket.AF_INET6))
+            s = self.make_socket(family)
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.set_options(s)
+            if self.past in ("reconnected", "elsewhere", "loopback"):  # it listens after it has been connected
+                try:
+                    self.apply_past(s)
+                except OSError:
+                    self.refused("past")
             s.bind(("" if family == socket.AF_INET else "::", self.net["serve"] + self.number))
             s.listen(64)
             return s
@@ -394,6 +559,8 @@ class Sender:
         return socket.socket(fileno=fds[0])
 
     def move_descriptor(self, s):
+        if s.fileno() < 0:  # only a ring has it
+            return s
         if self.handle == "high":
             try:
                 high = fcntl.fcntl(s.fileno(), fcntl.F_DUPFD, 1500)
@@ -425,6 +592,7 @@ class Sender:
             s = s or self.make()
             while True:
                 c, _ = s.accept()
+                self.set_up(c)
                 threading.Thread(target=self.flood_ignoring_errors, args=(c,), daemon=True).start()
         if self.life in ("closes", "aborts"):
             self.opens_and_closes()
@@ -441,6 +609,8 @@ class Sender:
             s = self.open()
             self.connect(s)
         s = self.move_descriptor(s)
+        if self.life == "wanders":
+            self.wander(s)
         if self.life == "shares":
             for _ in range(3):
                 threading.Thread(target=self.flood_ignoring_errors, args=(s,), daemon=True).start()
@@ -456,6 +626,29 @@ class Sender:
                 self.flood(s, seconds and time.monotonic() + seconds)
         except OSError:
             pass
+
+    def wander(self, s):
+        """One socket, connected to one place after the other."""
+        places = self.places()
+        if self.kind not in DATAGRAMS:
+            s.settimeout(1.5)  # longer than a SYN waits for its turn
+        with s:
+            while True:
+                for place in places:
+                    begin = time.monotonic()
+                    try:
+                        self.flood(s, begin + 0.1)
+                    except OSError as e:
+                        if not self.has_sent:
+                            print("sender", self.number, e, file=sys.stderr, flush=True)
+                    time.sleep(max(begin + 0.05 - time.monotonic(), 0))
+                    try:
+                        if self.kind not in DATAGRAMS:
+                            self.disconnect(s)
+                        s.connect(place)
+                        self.set_up(s)
+                    except OSError:
+                        pass
 
     def opens_and_closes(self):
         while True:
@@ -513,6 +706,29 @@ class Sender:
         if self.socket is not None:
             self.socket.close()
 
+    def accompany(self):
+        """Does something else meanwhile that no limit holds for: sends in its own machine or in another one."""
+        if self.beside == "loopback":
+            def flood():
+                with socket.create_connection(("127.0.0.1", self.loopback_server())) as c:
+                    while True:
+                        c.send(bytes(20_000))
+                        time.sleep(0.01)
+            threading.Thread(target=flood, daemon=True).start()
+        elif self.beside == "namespace" and fork() == 0:
+            try:
+                if libc.unshare(ISOLATED):
+                    self.refused("beside")
+                    os._exit(0)
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+                    fcntl.ioctl(s, 0x8914, struct.pack("16sH14x", b"lo", 1))  # SIOCSIFFLAGS: IFF_UP
+                while True:
+                    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+                        s.sendto(bytes(20_000), ("127.0.0.1", 9))
+                    time.sleep(0.01)
+            finally:
+                os._exit(0)
+
     def become(self):
         """Somebody else, or elsewhere; the limit is not on that."""
         try:
@@ -537,10 +753,15 @@ class Sender:
         make.wait()
         try:
             self.socket = self.make()
+            if self.call == "ring_closed" and self.life == "keeps" and self.place not in ("late", "orphan", "executed"):
+                self.ring(self.socket)
         except OSError as e:
             print("sender", self.number, e, file=sys.stderr, flush=True)
+        if self.place == "network_namespace" and libc.unshare(ISOLATED):  # its socket stays where it was made
+            self.refused("place")
         os.write(made, b"x")
         go.wait()
+        self.accompany()
         if self.place in ("late", "orphan"):
             if fork() != 0:
                 self.let_go()
@@ -561,7 +782,9 @@ class Sender:
         self.send()
 
 
-ZEROS = bytes(1 << 20)
+# A gigabyte that takes no memory, as nobody writes to it.
+ZEROS = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)
+ZEROS_AT = ctypes.addressof(ctypes.c_char.from_buffer(ZEROS))
 # What was received is counted here.
 COUNTS = json.loads(sys.argv[2])["counts"] if sys.argv[1] == "--executed" else os.memfd_create("counts")
 os.truncate(COUNTS, 1 << 17)
@@ -580,7 +803,7 @@ def main(Kind):
     heard, made = os.pipe()
     threads, all_ = [], [Kind(t, net, i) for i, t in enumerate(program["senders"])]
     for s in all_:
-        if s.place not in ("child", "user_namespace", "other_user", "moved"):
+        if s.place not in ("child", "user_namespace", "network_namespace", "other_user", "moved"):
             threads.append(s)
         elif fork() == 0:
             try:
