@@ -30,21 +30,20 @@ type Adverse struct {
 
 // These are the ports behind the first one, in their order.
 const (
-	// AdverseHoles is a port whose clients receive data with holes that nothing ever fills: of what it sends, the data
-	// of every second stripe of sequence numbers get lost, also when they are sent again. Of what it receives one
-	// packet in 64 gets lost.
+	// AdverseHoles is a port whose clients receive data with holes that nothing ever fills. Its data in every second
+	// stripe of sequence numbers get lost, also when they are sent again. One packet in 64 for this port gets lost.
 	AdverseHoles = iota
-	// AdverseReorders is a port of which every fifth packet that it sends, and every sixteenth that it receives, comes
-	// some milliseconds late.
+	// AdverseReorders is a port with late packets: every fifth that it sends, and every sixteenth that it receives, comes
+	// 4 ms late.
 	AdverseReorders
-	// AdverseDuplicates is a port of which every third packet that it sends comes four times.
+	// AdverseDuplicates is a port that duplicates: every third packet that it sends comes four times.
 	AdverseDuplicates
 	// AdversePorts is the number of these ports.
 	AdversePorts
 )
 
 const (
-	adverseMark   = 0x6e6e // of packets that have suffered already
+	adverseMark   = 0x6e6e // the mark of packets that have suffered already
 	adverseLate   = 4 * time.Millisecond
 	adverseStripe = 7 // bits: stripes of 128 sequence numbers
 
@@ -258,7 +257,7 @@ func (a *Adverse) parse(groups []uint16, egress bool) asm.Instructions {
 // count gives the packet its number.
 func (a *Adverse) count(egress bool) asm.Instructions {
 	const scratch = -4
-	first := int32(AdversePorts) // of the numbers of this direction
+	first := int32(AdversePorts) // the first number of this direction
 	if egress {
 		first = 0
 	}

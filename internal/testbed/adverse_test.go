@@ -114,7 +114,7 @@ func converse(t *testing.T, pair *testbed.Pair, address string, part bool) (sent
 		defer c.Close()
 		go func() {
 			for range segments {
-				_, _ = c.Write(make([]byte, bytes)) // what is missing is counted
+				_, _ = c.Write(make([]byte, bytes)) // the caller counts the bytes that came
 				time.Sleep(time.Millisecond)
 			}
 		}()
@@ -135,7 +135,7 @@ func converse(t *testing.T, pair *testbed.Pair, address string, part bool) (sent
 	}
 	_ = c.SetDeadline(time.Now().Add(wait)) // an error shows in what has come
 	go func() { _, _ = c.Write(make([]byte, 1<<20)) }()
-	got, _ = io.CopyN(io.Discard, c, segments*bytes) // what is missing is counted
+	got, _ = io.CopyN(io.Discard, c, segments*bytes) // the caller counts the bytes that came
 	_ = c.Close()
 	return segments * bytes, got, <-served
 }
