@@ -448,8 +448,9 @@ class Sender:
         message = struct.pack("QIxxxxQQQQixxxxIxxxx", 0, 0, ctypes.addressof(vector), 1, 0, 0, 0, 0)
         messages = ctypes.create_string_buffer(message * AT_ONCE, len(message) * AT_ONCE)
         if s.gettimeout():  # the call itself does not wait then
-            sending = call is libc.sendmmsg
-            if not any(select.select([] if sending else [s], [s] if sending else [], [], s.gettimeout())):
+            ready = select.poll()  # which takes high descriptors, too
+            ready.register(s.fileno(), select.POLLOUT if call is libc.sendmmsg else select.POLLIN)
+            if not ready.poll(1000 * s.gettimeout()):
                 raise TimeoutError("not in time")
         done = call(s.fileno(), messages, AT_ONCE, *flags)
         if done < 0:
