@@ -21,6 +21,7 @@ type clockNnClass struct {
 	MeanBytes     uint32
 	Bytes         uint64
 	ReservedBytes uint64
+	Owner         uint64
 }
 
 type clockNnClassKey struct {
