@@ -74,7 +74,9 @@ func TestDownLongerPath(t *testing.T) {
 		cc          string
 		usec        bool // the receiver's time stamps count microseconds
 	}{
-		{"IPv4", false, 1, "cubic", false}, {"IPv6", true, 1, "cubic", false}, {"four", false, 4, "cubic", false},
+		{"IPv4", false, 1, "cubic", false},
+		{"IPv6", true, 1, "cubic", false},
+		{"four", false, 4, "cubic", false},
 		{"time stamps in microseconds", false, 1, "cubic", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
