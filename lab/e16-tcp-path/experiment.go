@@ -19,8 +19,8 @@ func Main(flags *flag.FlagSet, args []string) int {
 		Transfers: []narrow.Transfer{
 			{Name: "as it is", Beside: true},
 			{Name: "adapt", Beside: true, Adapt: true},
-			{Name: "as it is, 10 packets", Beside: true, QueuePackets: 10},
-			{Name: "adapt, 10 packets", Beside: true, Adapt: true, QueuePackets: 10},
+			{Name: "as it is, 6 packets", Beside: true, QueuePackets: 6},
+			{Name: "adapt, 6 packets", Beside: true, Adapt: true, QueuePackets: 6},
 		},
 		Compare: func(before, after narrow.Figures) string {
 			return narrow.Compare(before, after) + "; paper: 2465 -> 2457 s (0.997), 2748 -> 2651 packets (0.965)"

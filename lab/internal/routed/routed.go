@@ -107,9 +107,34 @@ func (s *Site) join(i int, n *testbed.NetNS) error {
 			return err
 		}
 	}
+	if n == s.Sink {
+		if err := s.know(n.Netlink()); err != nil {
+			return err
+		}
+	}
 	for _, gw := range []string{fmt.Sprintf("10.%d.%d.1", 95+i, s.number), fmt.Sprintf("fd00:%d:%x::1", 95+i, s.number)} {
 		if err := n.Netlink().RouteAdd(&netlink.Route{Gw: net.ParseIP(gw)}); err != nil {
 			return fmt.Errorf("add route by %s: %w", gw, err)
+		}
+	}
+	return nil
+}
+
+// know makes the router know the sink's link address for good. Else it asks for it through the bottleneck, where the
+// question may wait for longer than it waits for the answer.
+func (s *Site) know(sink *netlink.Handle) error {
+	at, err := sink.LinkByName(testbed.Device)
+	if err != nil {
+		return err
+	}
+	h, link, err := s.out()
+	if err != nil {
+		return err
+	}
+	for _, ip := range []netip.Addr{s.Sink4, s.Other4, s.Sink6} {
+		err := h.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: ip.AsSlice(), HardwareAddr: at.Attrs().HardwareAddr})
+		if err != nil {
+			return fmt.Errorf("set the neighbour %v: %w", ip, err)
 		}
 	}
 	return nil
