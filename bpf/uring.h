@@ -158,14 +158,23 @@ static __always_inline void nn_urings_of_task(struct task_struct *t)
 static __always_inline void nn_uring_adopt(struct seq_file *seq,
 					   struct sock *sk)
 {
+	struct socket *file = sk->sk_socket;
 	/* a subflow's is the MPTCP socket */
-	__u64 key = (__u64)BPF_CORE_READ(sk, sk_socket, sk);
+	struct sock *whole = file ? file->sk : NULL;
+	__u64 key = (__u64)whole;
 	struct nn_uring_owner *o;
 	struct nn_socket *s;
 
 	o = bpf_map_lookup_elem(&uring_sockets, &key);
-	if (!o)
+	if (!o || !whole)
 		return;
+	/* Its subflows follow it later. If it has state, an outer limit was
+	 * there before. */
+	if (whole->sk_protocol == IPPROTO_MPTCP) {
+		s = nn_state_of(whole);
+		if (s && !(s->tgid && s->epoch == o->who.epoch))
+			nn_socket_assign(s, &o->who, &o->path);
+	}
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (s && s->tgid && s->epoch == o->who.epoch)
 		return; /* a process has it open, or has used it */
