@@ -116,19 +116,6 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_IW, &iw, sizeof(iw));
 }
 
-/* A socket may have had another connection, which was dissolved with a chunk
- * deferred. Its SYN would wait for that. What left uncharged is still paid. */
-static __always_inline void nn_connects_again(struct nn_socket *s)
-{
-	s->flags &= ~(NN_SOCK_STARTED | NN_SOCK_ADOPTED | NN_SOCK_HOLD |
-		      NN_SOCK_NEWBORN | NN_SOCK_UNHEARD);
-	s->due_ns = 0;
-	s->depart_ns = 0;
-	s->prepaid_bytes = 0;
-	if (s->unsettled_bytes > 0)
-		s->unsettled_bytes = 0;
-}
-
 /* A program connects a socket. The socket's path may depend on the peer, and it
  * has to be known before the SYN promises a window. */
 static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
@@ -144,7 +131,6 @@ static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
 		s = nn_subflow_here(ctx, sk);
 	if (!s)
 		return;
-	nn_connects_again(s);
 	nn_peer_connected(s, sk, false);
 	nn_ends_of(s, sk);
 	tp = bpf_skc_to_tcp_sock(sk);
