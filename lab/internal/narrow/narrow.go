@@ -242,12 +242,8 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 	if err := t.prepare(ctx, b, s); err != nil {
 		return f, err
 	}
-	if t.Beside {
-		other, err := b.Sender(s.Others, testbed.SenderConfig{To: netip.AddrPortFrom(s.Other4, testbed.DefaultPort+1).String(), Congestion: t.congestion()})
-		if err != nil {
-			return f, err
-		}
-		if _, err := other.Start(); err != nil {
+	if t.Beside && t.QueuePackets == 0 {
+		if err := startBeside(b, s); err != nil {
 			return f, err
 		}
 	}
@@ -258,6 +254,16 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 		return f, f.datagrams(ctx, b, s, tcp, t, over)
 	}
 	return f, f.segments(ctx, b, s, tcp, t, over)
+}
+
+// startBeside starts the connection from the other host.
+func startBeside(b *bed.Bed, s *routed.Site) error {
+	other, err := b.Sender(s.Others, testbed.SenderConfig{To: netip.AddrPortFrom(s.Other4, testbed.DefaultPort+1).String(), Congestion: "cubic"})
+	if err != nil {
+		return err
+	}
+	_, err = other.Start()
+	return err
 }
 
 // prepare puts the transfer, and the other connection, under adapt or a limit.
@@ -337,6 +343,12 @@ func (f *Figures) segments(ctx context.Context, b *bed.Bed, s *routed.Site, tcp 
 	}
 	if _, err := tx.Start(); err != nil {
 		return err
+	}
+	// Beside who keeps a longer queue full, its SYN would be dropped for half a minute.
+	if t.Beside && t.QueuePackets > 0 {
+		if err := startBeside(b, s); err != nil {
+			return err
+		}
 	}
 	if err := testbed.Sleep(ctx, pause(b)); err != nil {
 		return err
