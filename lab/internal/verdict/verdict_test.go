@@ -32,6 +32,7 @@ func TestJudge(t *testing.T) {
 func TestFigures(t *testing.T) {
 	for experiment, text := range map[string]string{
 		"e18-slices":          `{"figure_4": [{"bursts": {"2": 19, "3": 1}, "between_their_beginnings_ms": {"mean": 50}}], "by_slice": [{"over_reserved": 1}]}`,
+		"e09-sockets":         `[{"sockets": "first sockets with a limit", "mean_over_limit": [1, 0.99], "first_second_over_limits": 1.9, "sum_per_second_after_6s": {"min": 24000, "max": 24100}}, {"sockets": "beside one from before", "mean_over_limit": [1, 1.01], "first_second_over_limits": 1, "sum_per_second_after_6s": {"min": 24000, "max": 24000}}]`,
 		"e20-hog":             `[{"hog_percent": 0, "over_without": 1}, {"hog_percent": 50, "over_without": 0.55}]`,
 		"e19-reservations":    `{"phases": [{}, {}, {"mbit_per_sec": [{"mean": 0.18}, {"mean": 3.82}, {"mean": 6}], "wanted_mbit_per_sec": [0.18, 3.82, 6]}], "queue_of_four_ms": {"max": 9}}`,
 		"e22-senders":         `[{"phase": "beside four hogs, --cpu auto", "mbit_per_sec": 400, "aim_mbit_per_sec": 400}, {"phase": "alone", "mbit_per_sec": 1, "aim_mbit_per_sec": 400}, {"phase": "Table 1 as printed, run 1", "mbit_per_sec": 10.1, "aim_mbit_per_sec": 10}]`,
