@@ -111,11 +111,18 @@ static __always_inline void nn_send_used(struct nn_send_place *q, __u64 now_ns)
 		q->used_ns = now_ns;
 }
 
-/* The word of skb->cb in which a packet carries its priority through the
- * queues, since the pair clears it: a program or the firewall has set it for
- * the device's own queue. The kernel leaves the word alone meanwhile, and a
- * departure time of SO_TXTIME as well. */
-#define NN_KEPT_PRIORITY 0
+/* nn_kept_word is what a packet carries in skb->cb through the queues. The
+ * kernel leaves that alone meanwhile, and a departure time of SO_TXTIME as
+ * well. */
+enum nn_kept_word {
+	/* A program or the firewall has set the priority for the device's own
+	 * queue, and the pair clears it. */
+	NN_KEPT_PRIORITY,
+	/* The class that it waits in: another may send by its socket
+	 * meanwhile. */
+	NN_KEPT_NODE,
+	NN_KEPT_MINOR,
+};
 
 static __always_inline int nn_send_enqueue(struct __sk_buff *skb,
 					   struct nn_send_place *q, __u32 minor,
@@ -123,6 +130,8 @@ static __always_inline int nn_send_enqueue(struct __sk_buff *skb,
 					   __u64 now_ns)
 {
 	nn_send_used(q, now_ns);
+	skb->cb[NN_KEPT_NODE] = node;
+	skb->cb[NN_KEPT_MINOR] = minor;
 	skb->priority =
 		NN_SHAPE_HANDLE | (minor ? minor : NN_LANE_FIRST + node);
 	skb->tc_index = NN_SEND_MARK | hop << NN_MARK_HOP | slot;
@@ -333,11 +342,35 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 	return nn_send_leaves(skb, sk, s);
 }
 
+/* A packet has waited for a node that is not on its socket's path any more:
+ * somebody else has sent by the socket. It is charged to who its lane is of.
+ * Not static, for its stack would come on top of the caller's. */
+__noinline int nn_send_hop_kept(struct nn_send_hop *at, __u32 netns, __u32 node,
+				__u32 minor)
+{
+	struct nn_outflow *f = nn_outflow(netns, node);
+	struct nn_outflow_key key;
+	struct nn_lane *l;
+	__u32 *first;
+
+	if (!at || !f)
+		return 0;
+	key = f->key;
+	first = bpf_map_lookup_elem(&lanes, &key);
+	l = nn_lane(f, first && minor > *first ? minor - *first : 0);
+	at->node = node;
+	at->child = l->class;
+	at->lane = l->child;
+	at->weight = NN_WEIGHT_DEFAULT;
+	at->guarantee = 0;
+	return 0;
+}
+
 /* A packet leaves the class of a node: charge the node's clocks; false if it is
  * too far ahead of them. */
 static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 					 __u32 hop, __u64 bytes, __u32 segments,
-					 bool prepaid)
+					 bool prepaid, __u32 node, __u32 minor)
 {
 	struct nn_transmit x = {
 		.now_ns = bpf_ktime_get_ns(),
@@ -355,6 +388,8 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 
 	x.segments = nn_counted(segments);
 	nn_send_hop(s, hop, &at);
+	if (at.node != node)
+		nn_send_hop_kept(&at, netns, node, minor);
 	x.child = at.child;
 	x.weight = at.weight;
 	x.guarantee = at.guarantee;
@@ -430,7 +465,8 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 					       now_ns);
 	}
 	if (!nn_send_left(s, netns, hop, bytes, nn_packet_segments(skb),
-			  prepaid)) {
+			  prepaid, skb->cb[NN_KEPT_NODE],
+			  skb->cb[NN_KEPT_MINOR])) {
 		nn_send_unqueued(s, bytes);
 		return TC_ACT_SHOT;
 	}

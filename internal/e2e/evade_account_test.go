@@ -115,6 +115,38 @@ pass_on(s)
 ready()
 signal.pause()
 `, "", 0.5, false},
+		{"datagrams by a socket that the other one uses, too", flooding + `
+s = take()
+ready()
+floods(s)
+`, `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((there[0], 9))
+pass_on(s)
+ready()
+while True:  # next to nothing, so that the socket's last sender is this account
+    try:
+        s.send(b"x")
+    except OSError:
+        pass
+    time.sleep(0.002)
+`, "", 0.5, false},
+		{"datagrams by a socket that the other one uses often", flooding + `
+s = take()
+ready()
+floods(s)
+`, `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((there[0], 9))
+pass_on(s)
+ready()
+while True:  # next to nothing, so that the socket's last sender is this account
+    try:
+        s.send(b"x")
+    except OSError:
+        pass
+    time.sleep(0.0002)
+`, "", 0.5, false},
 		{"datagrams by a new socket of the other one for each", `
 ready()
 while True:

@@ -1,7 +1,6 @@
 // Package e16 re-runs topp's Figures 8 and 9: a TCP transfer through a token bucket of 28 kbit/s, next to a
 // TCP connection of another host without pacing. The transfer is unchanged, or paced at the path's capacity. The
-// paper sent one file. The experiment measures for a fixed time, and computes the time for the file from it. Further
-// transfers have a queue with room for more packets.
+// paper sent one file. The experiment measures for a fixed time, and computes the time for the file from it.
 package e16
 
 import (
@@ -19,8 +18,6 @@ func Main(flags *flag.FlagSet, args []string) int {
 		Transfers: []narrow.Transfer{
 			{Name: "as it is", Beside: true},
 			{Name: "adapt", Beside: true, Adapt: true},
-			{Name: "as it is, 6 packets", Beside: true, QueuePackets: 6},
-			{Name: "adapt, 6 packets", Beside: true, Adapt: true, QueuePackets: 6},
 		},
 		Compare: func(before, after narrow.Figures) string {
 			return narrow.Compare(before, after) + "; paper: 2465 -> 2457 s (0.997), 2748 -> 2651 packets (0.965)"

@@ -47,8 +47,6 @@ type Transfer struct {
 	Adapt, AdaptBeside bool
 	// Limit is a fixed limit on the transfer in IP bytes/s, which needs no probes; 0 = none.
 	Limit int
-	// QueuePackets is the number of full packets for which the bottleneck has room; 0 = the paper's three.
-	QueuePackets int
 	// TCPOf2001 gives both sending hosts the TCP of the paper's time: reno, and the settings of settingsOf2001.
 	TCPOf2001 bool
 	// FileBytes is the size of a file that TFTP sends until it is complete, in windows of WindowBlocks; 0 = the
@@ -222,11 +220,7 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 		return f, err
 	}
 	b.Defer(s.Close)
-	room := queue
-	if t.QueuePackets > 0 {
-		room = t.QueuePackets * 1514
-	}
-	if err := s.Shape(linkBytes*1500/1514, burst, room); err != nil {
+	if err := s.Shape(linkBytes*1500/1514, burst, queue); err != nil {
 		return f, err
 	}
 	if t.TCPOf2001 {
@@ -242,7 +236,7 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 	if err := t.prepare(ctx, b, s); err != nil {
 		return f, err
 	}
-	if t.Beside && t.QueuePackets == 0 {
+	if t.Beside {
 		if err := startBeside(b, s); err != nil {
 			return f, err
 		}
@@ -343,12 +337,6 @@ func (f *Figures) segments(ctx context.Context, b *bed.Bed, s *routed.Site, tcp 
 	}
 	if _, err := tx.Start(); err != nil {
 		return err
-	}
-	// Beside who keeps a longer queue full, its SYN would be dropped for half a minute.
-	if t.Beside && t.QueuePackets > 0 {
-		if err := startBeside(b, s); err != nil {
-			return err
-		}
 	}
 	if err := testbed.Sleep(ctx, pause(b)); err != nil {
 		return err
