@@ -54,9 +54,11 @@ func criteria() []Criterion {
 		{"e10-process", "E10", "in each second from the 6th on, of it (a packet is 0.125)", "flat", 0.86, 1.14, "", both(scaled("#.sum_per_second_after_5s.min", 1.0/12000), scaled("#.sum_per_second_after_5s.max", 1.0/12000))},
 		{"e11-uplink", "E11", "echo beside 8 senders of 64 KB/s together, median, ms", "near its least", low, 60, "", at(`#(case%"8 x 64 KB/s*")#.round_trip_ms.median`)},
 		{"e11-uplink", "E11", "the same without a limit", "grows", 200, high, "", at(`#(case=="8 x no limit").round_trip_ms.median`)},
-		{"e12-throughput", "E12", "three programs without a limit, bytes per processor second, with netnice over without", "0.39, 0.59, 0.57 (bytes/s)", 0.97, high,
+		{
+			"e12-throughput", "E12", "three programs without a limit, bytes per processor second, with netnice over without", "0.39, 0.59, 0.57 (bytes/s)", 0.97, high,
 			"transfers of GB/s vary by a tenth on two threads of one core, also per processor second (intervals of 10 to 15%), so 3% cannot be told; bench-overhead, which counts the threads that did the work, tells it",
-			at("#.ours.per_cpu_second_with_over_without.median")},
+			at("#.ours.per_cpu_second_with_over_without.median"),
+		},
 		{"e13-latency", "E13", "round trip on an idle link, median, with netnice over without", "", low, 1.2, "", over("1.round_trip_ms.median", "0.round_trip_ms.median")},
 		{"e13-latency", "E13", "mean beside a transfer, limited over not", "0.58", low, 0.58, "", over("3.round_trip_ms.mean", "2.round_trip_ms.mean")},
 		{
