@@ -3,7 +3,6 @@ package e2e
 import (
 	"bufio"
 	"io"
-	"math"
 	"os"
 	"os/exec"
 	"slices"
@@ -116,8 +115,7 @@ func (s *stage) script(o options, args ...string) *script {
 	x.cmd.Stderr, x.cmd.Env = &x.wrong, o.env
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if o.uid != 0 {
-		// Groups above this one may make no sockets for pings: net.ipv4.ping_group_range.
-		x.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: o.uid, Gid: o.uid & math.MaxInt32}
+		x.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: o.uid, Gid: o.uid}
 	}
 	if o.cgroup == "" {
 		o.cgroup = s.root
