@@ -356,15 +356,12 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	kk.child = nn_hop_child(x);
 	bpf_spin_lock(&c->lock);
 	is_own = nn_class_is(k, nn_class_owner(&kk), c->vtime);
-	kk.child = NN_CHILD_GUARANTEE | x->guaranteed;
-	if (is_own && g && !nn_class_is(g, nn_class_owner(&kk), x->now_ns)) {
-		bpf_spin_unlock(&c->lock);
-		bpf_map_delete_elem(&classes, &kk);
-		return 1;
+	if (is_own && g) {
+		kk.child = NN_CHILD_GUARANTEE | x->guaranteed;
+		is_own = nn_class_is(g, nn_class_owner(&kk), x->now_ns);
 	}
 	if (!is_own) {
 		bpf_spin_unlock(&c->lock);
-		kk.child = nn_hop_child(x);
 		bpf_map_delete_elem(&classes, &kk);
 		return 1;
 	}
