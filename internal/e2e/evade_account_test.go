@@ -97,6 +97,21 @@ def floods(s):
         except OSError:
             time.sleep(0.001)
 `
+	// usesToo returns a program that sends next to nothing, so that the socket's last sender is its account.
+	usesToo := func(pause string) string {
+		return `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((there[0], 9))
+pass_on(s)
+ready()
+while True:
+    try:
+        s.send(b"x")
+    except OSError:
+        pass
+    time.sleep(` + pause + `)
+`
+	}
 	for _, c := range []struct {
 		name            string
 		limited, second string // programs; they exchange sockets by pass_on() and take()
@@ -119,34 +134,12 @@ signal.pause()
 s = take()
 ready()
 floods(s)
-`, `
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.connect((there[0], 9))
-pass_on(s)
-ready()
-while True:  # next to nothing, so that the socket's last sender is this account
-    try:
-        s.send(b"x")
-    except OSError:
-        pass
-    time.sleep(0.002)
-`, "", 0.5, false},
+`, usesToo("0.002"), "", 0.5, false},
 		{"datagrams by a socket that the other one uses often", flooding + `
 s = take()
 ready()
 floods(s)
-`, `
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.connect((there[0], 9))
-pass_on(s)
-ready()
-while True:  # next to nothing, so that the socket's last sender is this account
-    try:
-        s.send(b"x")
-    except OSError:
-        pass
-    time.sleep(0.0002)
-`, "", 0.5, false},
+`, usesToo("0.0002"), "", 0.5, false},
 		{"datagrams by a new socket of the other one for each", `
 ready()
 while True:
@@ -190,7 +183,7 @@ while True:
     kept.append(s)  # it stays open here
     pass_on(s)
 `, readsAll, 0, false},
-		// Who sent on a connection last is charged until what it has queued has left.
+		// A connection is charged to the account that sent on it last, until all that it has queued has left.
 		{"connections that the other one has made and sends on now and then", `
 ss = [take() for _ in range(4)]
 ready()

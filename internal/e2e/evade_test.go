@@ -51,7 +51,7 @@ type escape struct {
 	privileged string
 	uid        uint32    // the user of the program; 0 = a new one
 	cgroup     string    // folder that the program starts in
-	limits     []limited // what is limited, in an attempt each; nil = the process
+	limits     []limited // Each of these is limited in an attempt of its own; nil stands for the process.
 }
 
 // limited is what the limit of an attempt is on.

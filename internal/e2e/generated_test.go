@@ -28,8 +28,8 @@ const (
 const (
 	generatedPeers = 7000 // first port of the peers, in B
 	generatedServe = 7100 // first port of the servers, in A
-	// These are the first ports of adverse peers: behind seven others of sender.py, and behind six others of receiver.py,
-	// whose ports are behind all ten of sender.py.
+	// These are the first ports of adverse peers: behind seven others of sender.py, and behind six others of receiver.py.
+	// Those of receiver.py follow all ten of sender.py.
 	generatedAdverse       = generatedPeers + 7
 	generatedAdverseFloods = generatedPeers + 10 + 6
 	lowerAwait             = 2 * time.Second
