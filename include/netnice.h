@@ -188,10 +188,7 @@ struct netnice_reservation {
 
 /* Reserve for a connected socket, of TCP or UDP, or ask by a slice of
  * NETNICE_ASK; the answer is put into r. It goes with the socket. 0, or -1 and
- * errno: EPERM (nothing was granted), EBUSY (it does not fit: see what is
- * left), ENODEV (it leaves by no link with a limit, or by none yet), EINVAL,
- * ENOPROTOOPT, EOPNOTSUPP (MPTCP, or no daemon runs), EAGAIN (asked too
- * often). */
+ * an errno of NETNICE_RESERVE. After EBUSY see what is left. */
 static inline int netnice_reserve(int fd, struct netnice_reservation *r)
 {
 	socklen_t size = sizeof(int);
@@ -223,9 +220,9 @@ static inline int netnice_get(int which, unsigned int who, int direction,
 	return 0;
 }
 
-/* setpriority(2), for which PRIO_NET and PRIO_NET_USER are limits of what is
- * sent and received together, in bytes per second (the netnice paper's system
- * call); all else is the kernel's. 0, or -1 and errno, as netnice_set. */
+/* setpriority(2), the netnice paper's system call. PRIO_NET and PRIO_NET_USER
+ * are limits of what is sent and received together, in bytes per second. All
+ * else is the kernel's. 0, or -1 and errno, as netnice_set. */
 static inline int netnice_setpriority(int which, id_t who, int value)
 {
 	if (which != PRIO_NET && which != PRIO_NET_USER)
@@ -266,8 +263,8 @@ static inline int netnice_power_ask(pid_t pid, uint64_t value, int *n)
 	return 0;
 }
 
-/* What a process and its children get of the processors: n from 1 to 100 is per
- * cent of one, beyond that of several; -255 to -1 a priority below the
+/* What a process and its children get of the processors. n from 1 to 100 is per
+ * cent of one, beyond that of several. -255 to -1 is a priority below the
  * ordinary, which is 0 and takes back what was set. pid 0 = the caller. Anybody
  * may for what is theirs; set by an administrator n is guaranteed, too. 0, or
  * -1 and errno: EPERM, ESRCH, EINVAL, EBUSY (so much cannot be guaranteed),
