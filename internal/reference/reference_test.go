@@ -40,35 +40,6 @@ func TestPagesAreUpToDate(t *testing.T) {
 	}
 }
 
-// The links of the pages lead somewhere.
-func TestLinks(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]*))?\)`)
-	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
-	pages, err := filepath.Glob(filepath.Join(root, folder, "*.md"))
-	require.NoError(t, err)
-	found := 0
-	for _, path := range pages {
-		text := page(t, filepath.Base(path))
-		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			found++
-			target := path
-			if m[1] != "" {
-				target = filepath.Join(root, folder, m[1])
-			}
-			there, err := os.ReadFile(target)
-			require.NoError(t, err, "%s links to %s", path, m[1])
-			var names []string
-			for _, h := range heading.FindAllStringSubmatch(string(there), -1) {
-				names = append(names, strings.ReplaceAll(strings.ToLower(h[1]), " ", "-"))
-			}
-			if m[2] != "" {
-				require.Contains(t, names, m[2], "%s links to %s", path, m[0])
-			}
-		}
-	}
-	require.Greater(t, found, len(pages))
-}
-
 // The page of commands has every command with its flags and examples, and where its exit codes are.
 func TestCommands(t *testing.T) {
 	text := page(t, "cli.md")
