@@ -26,7 +26,6 @@ const project = "../../"
 const commandList, messagesPage = "docs/guide/README.md", "docs/guide/troubleshooting.md"
 
 var (
-	aLink     = regexp.MustCompile(`\]\(([^)#]+)[)#]`)
 	aSpan     = regexp.MustCompile("`([^`]+)`")
 	aTarget   = regexp.MustCompile(`\bmake ([a-z][a-z-]*)`)
 	aManual   = regexp.MustCompile(`\bman (?:([1-8]) )?([a-z][a-z.]*)`)
@@ -165,19 +164,105 @@ func TestGuidePages(t *testing.T) {
 	}
 }
 
-// Sentences of README.md and the guide have at most 25 words.
-func TestGuideSentences(t *testing.T) {
-	comment := regexp.MustCompile(`(?s)<!--.*?-->`)
-	end := regexp.MustCompile(`[.:;?!](?:\s|$)|\n\n|\n(?:- |\d+\. )|\|`)
-	link := regexp.MustCompile(`\]\([^)]*\)`)
-	for _, d := range documents(t) {
-		for _, sentence := range end.Split(link.ReplaceAllString(comment.ReplaceAllString(d.prose, ""), "]"), -1) {
-			words := strings.Fields(aSpan.ReplaceAllString(sentence, "code"))
-			if len(words) > 25 {
-				t.Errorf("%s: %d words: %s", d.path, len(words), strings.Join(words, " "))
+// Documents have sentences of at most mostWords words. Pages from before that rule still have as many longer ones as the
+// other constants say. A constant is lowered when some were split, and never raised.
+const (
+	mostWords        = 25
+	longDecisions    = 691 // docs/decisions/*.md
+	longMeasurements = 140 // docs/MEASUREMENTS.md
+	longLab          = 74  // lab/README.md
+)
+
+var (
+	aRemark   = regexp.MustCompile(`(?s)<!--.*?-->`)
+	anAddress = regexp.MustCompile(`\]\([^)]*\)`)
+	aHeading  = regexp.MustCompile(`(?m)^#+ .*$`)
+	aListMark = regexp.MustCompile(`(?m)^\s*(?:[-*]|\d+\.) `)
+	aSentence = regexp.MustCompile(`[.?!][)"*_]*(?:\s|$)|\n\s*\n`) // the end of one
+)
+
+// sentencesOf returns the sentences of a document, each part that is set as code as one word. Tables, blocks of code,
+// headings, remarks and the addresses of links are left out. A list's item is a sentence of its own.
+func sentencesOf(markdown string) []string {
+	_, prose := testutil.Blocks(markdown)
+	var lines strings.Builder
+	begins, isBlock := true, false // whether a block may begin: a line of code is indented, and stands after an empty one
+	for line := range strings.Lines(prose) {
+		isBlock = strings.HasPrefix(line, "    ") && (begins || isBlock)
+		begins = !isBlock && strings.TrimSpace(line) == ""
+		if isBlock || strings.HasPrefix(strings.TrimSpace(line), "|") {
+			line = "\n"
+		}
+		lines.WriteString(line)
+	}
+	text := aRemark.ReplaceAllString(lines.String(), "")
+	text = aSpan.ReplaceAllString(anAddress.ReplaceAllString(text, "]"), "code")
+	text = aListMark.ReplaceAllString(aHeading.ReplaceAllString(text, "\n\n"), "\n\n")
+	return aSentence.Split(text, -1)
+}
+
+// longSentences returns the sentences of a document that have too many words.
+func longSentences(markdown string) (found []string) {
+	for _, sentence := range sentencesOf(markdown) {
+		if words := strings.Fields(sentence); len(words) > mostWords {
+			found = append(found, strings.Join(words, " "))
+		}
+	}
+	return found
+}
+
+// Sentences of the documents have at most mostWords words. docs/reference/cli.md has the texts of --help instead.
+func TestSentences(t *testing.T) {
+	older := map[string]int{"docs/decisions": longDecisions, "docs/MEASUREMENTS.md": longMeasurements, "lab/README.md": longLab}
+	found, pages := make(map[string]int), 0
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "examples/*.md", "lab/*.md"} {
+		paths, err := filepath.Glob(project + pattern)
+		require.NoError(t, err)
+		for _, path := range paths {
+			name := strings.TrimPrefix(path, project)
+			if name == "docs/reference/cli.md" {
+				continue
+			}
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			pages++
+			long := longSentences(string(text))
+			if filepath.Dir(name) == "docs/decisions" {
+				name = "docs/decisions"
+			}
+			if _, ok := older[name]; ok {
+				found[name] += len(long)
+				continue
+			}
+			for _, sentence := range long {
+				t.Errorf("%s: a sentence of %d words, at most %d: split it: %s", name, len(strings.Fields(sentence)), mostWords, sentence)
 			}
 		}
 	}
+	require.Greater(t, pages, 70)
+	for name, most := range older {
+		if found[name] > most {
+			t.Errorf("%s: %d sentences of more than %d words, at most %d: split those that you added, or as many others", name, found[name], mostWords, most)
+		}
+		if found[name] < most {
+			t.Logf("%s: %d sentences of more than %d words: lower the constant from %d", name, found[name], mostWords, most)
+		}
+	}
+}
+
+// The sentences of a small document are those of its prose.
+func TestSentencesOf(t *testing.T) {
+	const text = "# A heading\n\nOne `a b. c` sentence; it\ngoes on: see [there](a b.md). Two (a.)\n\n- An item\n  goes on\n- Another.\n" +
+		"| a | table |\n|---|---|\n\n1. First.\n2. Second <!-- a remark. -->\n\n    code here\n    more\n\n```\nA block.\n```\nIs it 1.5?\n"
+	var got []string
+	for _, s := range sentencesOf(text) {
+		if words := strings.Join(strings.Fields(s), " "); words != "" {
+			got = append(got, words)
+		}
+	}
+	require.Equal(t, []string{"One code sentence; it goes on: see [there]", "Two (a", "An item goes on", "Another", "First", "Second", "Is it 1.5"}, got)
+	require.Empty(t, longSentences(strings.Repeat("word ", mostWords)))
+	require.Len(t, longSentences(strings.Repeat("word ", mostWords+1)), 1)
 }
 
 // Commands in the documents have no unquoted ! and no unquoted pattern. An interactive shell replaces ! by a line of
@@ -294,10 +379,6 @@ func TestReadmeNames(t *testing.T) {
 	targets, manuals, releases := 0, 0, 0
 	for _, d := range documents(t) {
 		names := spans(d.prose)
-		for _, m := range aLink.FindAllStringSubmatch(d.prose, -1) {
-			_, err := os.Stat(filepath.Join(project, filepath.Dir(d.path), m[1]))
-			require.NoError(t, err, "%s links to %s", d.path, m[1])
-		}
 		for _, name := range names {
 			if aFile.MatchString(name) {
 				_, err := os.Stat(project + name)
