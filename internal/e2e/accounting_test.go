@@ -18,10 +18,13 @@ const chargedPart = 0.99
 // leastCompared is the shortest time between two readings that are compared.
 const leastCompared = 100 * time.Millisecond
 
+// sharedReading is how old the counters of a list may be: lists that are asked for within that time share a reading.
+const sharedReading = 100 * time.Millisecond
+
 // charges holds, at one instant, the bytes charged to each subject that has a certain limit on its egress.
 type charges struct {
 	bytes         map[string]uint64
-	before, after testbed.Instant // the counters are read between these instants
+	before, after testbed.Instant // the counters are read between these instants, or sharedReading earlier
 }
 
 // chargesOf reads the counters. The map is empty if no daemon answers.
@@ -45,7 +48,7 @@ func (f *field) chargesOf(limit float64) (c charges) {
 }
 
 // allCharged compares the bytes charged since the first reading with the bytes that left the ports until the second
-// reading began. It returns an error if fewer were charged.
+// reading, which may be as old as a shared one. It returns an error if fewer were charged.
 func (f *field) allCharged(first, second charges, ports ...uint16) error {
 	f.t.Helper()
 	var charged float64
@@ -57,15 +60,16 @@ func (f *field) allCharged(first, second charges, ports ...uint16) error {
 		}
 		charged += float64(bytes - before)
 	}
-	if len(second.bytes) == 0 || len(second.bytes) != len(first.bytes) || second.before <= first.after {
+	until := second.before.Add(-sharedReading)
+	if len(second.bytes) == 0 || len(second.bytes) != len(first.bytes) || until <= first.after {
 		f.t.Logf("not compared with what was charged: %d subjects have that limit, %d had it before", len(second.bytes), len(first.bytes))
 		return nil
 	}
-	if second.before.Sub(first.after) < leastCompared {
+	if until.Sub(first.after) < leastCompared {
 		f.t.Log("not compared with what was charged: the window was over already")
 		return nil
 	}
-	left := f.rate(first.after, second.before, ports...) * second.before.Sub(first.after).Seconds()
+	left := f.rate(first.after, until, ports...) * until.Sub(first.after).Seconds()
 	f.t.Logf("charged: %.4f of what left", charged/left)
 	if charged < chargedPart*left-float64(len(ports))*(1<<16) {
 		return fmt.Errorf("%.0f bytes left, and %.0f were charged", left, charged)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,7 @@ type stage struct {
 	config     string   // folder of rules; "" = none
 	admins     string   // the administrators' group; "" = the usual
 	root       string   // cgroup that netnice and scripts are in; "" = the root
+	program    string   // the program; "" = the one that is tested
 
 	remeasured int             // windows that the machine disturbed, and that were measured again
 	disturbed  testbed.Instant // end of the last disturbance
@@ -197,7 +199,7 @@ func (s *stage) netnice(args ...string) result {
 
 // command prepares netnice with these arguments.
 func (s *stage) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(netniceBinary, args...)
+	cmd := exec.Command(cmp.Or(s.program, netniceBinary), args...)
 	cmd.Env = s.env
 	return cmd
 }

@@ -133,3 +133,32 @@ func TestTotalWithoutInputMeter(t *testing.T) {
 	time.Sleep(4 * time.Second) // until senders that were five times as fast have repeated their lost data
 	f.sum("with it", 0.3)
 }
+
+// What is sent under a lifted limit follows as soon as TCP's timer ends, two seconds at most, also while data comes in
+// and does not count.
+func TestTotalIsLifted(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestTotal")
+	t.Parallel()
+	const step, most, least = 20 * time.Millisecond, 2200 * time.Millisecond, 1e6
+	spare := newUsers()
+	f := newTotals(t, testutil.MustPair(t), spare+22, 2, "")
+	f.sendTo(totalPort, false, testbed.SenderConfig{Connections: 2})
+	if _, err := f.up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, low := range []string{"2kB/s", "20kB/s", "200kB/s"} {
+		f.must("set", "--user", itoa(f.user), "--total", low, "--input-meter=false")
+		time.Sleep(3 * time.Second)
+		at := f.must("unset", "--user", itoa(f.user))
+		took := time.Duration(0)
+		for ; took < 2*most; took += step {
+			if sent, _ := f.both(at.Add(took), at.Add(took+step)); sent >= least {
+				break
+			}
+		}
+		t.Logf("%s lifted: 1 MB/s and more after %v", low, took)
+		if took > most {
+			f.failUnlessDisturbed(at, 1, fmt.Errorf("%s is lifted, and acts after %v, want %v at most", low, took, most))
+		}
+	}
+}
