@@ -10,6 +10,7 @@ LINT    := $(TOOLS)/golangci-lint-2.15.0
 TESTSUM := $(TOOLS)/gotestsum-1.13.0
 NFPM    := $(TOOLS)/nfpm-2.43.0
 DOCS    := .cache/docs
+WORDS   := .cache/words
 MERMAID := 11.17.2
 WORKER  := 1.0.4
 PREFIX  ?= /usr/local
@@ -25,7 +26,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e14-path e15-path-shared e16-tcp-path e17-tcp-paths e18-slices e19-reservations e20-hog e21-share-per-rate e22-senders e23-power e24-slots e26-throughput e27-packet-sizes e28-path-in-time e29-slow-lines e30-whole-file
 export CGO_ENABLED := 0
 
-.PHONY: $(LAB) help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay experiments lab lint generate reference drawing docs check-generated install uninstall package lint-package clean deps-test deps-vm deps-lint deps-generate deps-package deps-docs
+.PHONY: $(LAB) help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay experiments lab lint words generate reference drawing picture docs screenshots check-generated install uninstall package lint-package clean deps-test deps-vm deps-lint deps-words deps-generate deps-package deps-docs deps-screenshots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -159,12 +160,19 @@ lab: build $(LAB) ## every experiment and bench, into lab/out (hours), whatever 
 	./$(LAB) verdicts $(VERDICT_ARGS); \
 	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
-lint: deps-lint check-generated ## formatting, vet, linters, generated code
+lint: deps-lint check-generated words ## formatting, vet, linters, generated code, words of the documents
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run: gofmt -w"; exit 1; }
 	clang-format-14 --dry-run -Werror bpf/*.c bpf/*.h include/*.h lab/internal/*/bpf/*.c
 	GOWORK=off $(GO) vet ./...
 	GOWORK=off $(GO) -C lab vet ./...
 	$(LINT) run $(PACKAGES)
+
+# Misspellings, and words that contrib/words/style.txt has a plainer one for. Each is to be mended by hand, or, if it is a
+# name, added to contrib/words/ignored.txt.
+DOCUMENTS = $(shell git ls-files '*.md' '*.yml' '*.yaml' 'docs/man/*' 'docs/site_hooks.py' 'include/*.h' 'examples/*' 'contrib/package/*' 'contrib/systemd/*' Makefile)
+words: deps-words ## spelling and style of the documents' words (1 s, at first 10)
+	@test ! -e $(WORDS)/venv/installed || $(WORDS)/venv/bin/codespell --builtin=clear,rare,usage \
+		--dictionary=-,contrib/words/style.txt --ignore-words=contrib/words/ignored.txt $(DOCUMENTS)
 
 generate: deps-generate ## compile the kernel object and regenerate what is committed
 	CPATH=/usr/include/$(shell uname -m)-linux-gnu $(GO) generate ./internal/... ./lab/...
@@ -225,7 +233,7 @@ lint-package: deps-package package ## what lintian and rpmlint say of the packag
 	$(MAKE) package
 	cd bin/package && sha256sum -c once
 
-clean: ## remove bin/ and what make docs has installed
+clean: ## remove bin/ and what make docs and make words have installed
 	rm -rf bin lab/out .cache
 
 # Install what is missing, where apt-get can.
@@ -254,6 +262,14 @@ $(DOCS)/venv/installed: docs/requirements.txt | deps-docs
 	$(DOCS)/venv/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
+deps-words: $(WORDS)/venv/installed
+
+# Where PyPI cannot be reached, nothing is installed, and the other linters run all the same.
+$(WORDS)/venv/installed: contrib/words/requirements.txt | deps-docs
+	@rm -rf $(WORDS)/venv; python3 -m venv $(WORDS)/venv && \
+	$(WORDS)/venv/bin/pip install --quiet --disable-pip-version-check -r $< && touch $@ || \
+	echo "NOT CHECKED: the words of the documents, since codespell could not be installed"
+
 # What pages run as they are read: the drawings, and the search where no server is. Without npm they are loaded from the network.
 $(DOCS)/scripts/$(MERMAID):
 	rm -rf $(@D) && mkdir -p $(@D)
@@ -262,7 +278,7 @@ $(DOCS)/scripts/$(MERMAID):
 		tar -xzOf iframe-worker-$(WORKER).tgz package/shim/index.js >worker.js && rm *.tgz; fi
 	touch $@
 
-deps-lint: $(LINT) deps-generate
+deps-lint: $(LINT) deps-generate deps-words
 
 deps-generate:
 	$(call need,$(GEN_PACKAGES))
