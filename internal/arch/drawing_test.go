@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-var writeDrawing = flag.Bool("write-drawing", false, "write the drawing of the packages in ARCHITECTURE.md")
+var writeDrawing = flag.Bool("write-drawing", false, "write the drawings in ARCHITECTURE.md and in docs/internals")
 
 const (
 	drawingBegin = "<!-- drawing of the packages: make drawing -->\n"
