@@ -181,12 +181,20 @@ generate: deps-generate ## compile the kernel object and regenerate what is comm
 reference: ## write docs/reference anew, from the code
 	$(GO) generate ./internal/reference
 
-drawing: ## draw the packages and their imports anew, in ARCHITECTURE.md
-	$(GO) test -count=1 ./internal/arch -run 'TestDrawing$$' -write-drawing
+drawing: ## draw anew: the packages and their imports in ARCHITECTURE.md, the steps of each docs/internals/life-of-*.md
+	$(GO) test -count=1 ./internal/arch -run 'TestDrawing$$|TestLifeDrawings$$' -write-drawing
+
+# The commands are run as root, with a network of their own, and what they print goes into the page that is drawn.
+picture: deps-test ## record and draw anew the terminal that README.md shows, docs/img/terminal.svg (20 s)
+	NETNICE_MUST_RUN_PRIVILEGED=1 NETNICE_TEST_WRITE_GUIDE=all $(GO) test -count=1 ./internal/e2e -run 'TestGuide$$/^terminal.md$$'
+	$(GO) run ./internal/testutil/cmd/picture docs/img/terminal.md docs/img/terminal.svg
 
 docs: $(DOCS)/venv/installed $(DOCS)/scripts/$(MERMAID) ## the documents as a site with search, into bin/docs; broken links and anchors fail (2 s, at first 20)
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/venv/bin/mkdocs build --quiet --strict
 	@echo "open bin/docs/index.html"
+
+screenshots: deps-screenshots docs ## look at each page of the site, 1280 and 390 px wide, and take the documents' pictures of it (2 minutes)
+	python3 docs/site_pictures.py bin/docs docs/img
 
 check-generated:
 	$(MAKE) generate
@@ -256,6 +264,9 @@ deps-package:
 
 deps-docs:
 	$(call need,$(shell python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv))
+
+deps-screenshots:
+	$(call need,chromium fonts-dejavu-core)
 
 $(DOCS)/venv/installed: docs/requirements.txt | deps-docs
 	python3 -m venv --clear $(DOCS)/venv
