@@ -41,64 +41,96 @@ func (o *Object) FormerTrees() (map[uint32]FormerTree, error) {
 		return nil, err
 	}
 	defer nodes.m.Close()
-	var task struct{ node, generation uint32 }
-	if err := fieldsOf(tasks.of, map[string]field{"node": {&task.node, 4}, "generation": {&task.generation, 4}}); err != nil {
+	r := formerReader{
+		tasks: tasks.m, nodes: nodes.m,
+		trees: make(map[uint32]FormerTree), generations: make(map[uint32]uint32),
+	}
+	if err := r.findFields(tasks.of, nodes.of); err != nil {
 		return nil, err
 	}
-	var node struct{ kind, generation, parent, subject, start uint32 }
-	if err := fieldsOf(nodes.of, map[string]field{
-		"kind": {&node.kind, 4}, "generation": {&node.generation, 4}, "parent": {&node.parent, 4},
-		"subject": {&node.subject, 8}, "start_boottime_ns": {&node.start, 8},
-	}); err != nil {
+	if err := r.readMembers(); err != nil {
 		return nil, err
 	}
-	word, long := binary.NativeEndian.Uint32, binary.NativeEndian.Uint64
-	trees, generations := map[uint32]FormerTree{}, map[uint32]uint32{}
-	// add reads a node and its enclosing nodes.
-	add := func(at uint32) error {
-		for range TreesDeep {
-			if _, known := trees[at]; known || at == 0 {
-				return nil
-			}
-			n, err := nodes.m.LookupBytes(at)
-			if err != nil {
-				return fmt.Errorf("read node %d of another release: %w", at, err)
-			}
-			if n == nil || word(n[node.kind:]) != KindTree {
-				return nil
-			}
-			generations[at] = word(n[node.generation:])
-			trees[at] = FormerTree{Subject: long(n[node.subject:]), StartBoottimeNs: long(n[node.start:]), Parent: word(n[node.parent:])}
-			at = trees[at].Parent
-		}
-		return nil
+	return r.trees, nil
+}
+
+// formerReader reads the process trees out of another release's maps.
+type formerReader struct {
+	tasks, nodes *ebpf.Map
+	task         struct{ node, generation uint32 }                         // offsets in a task's value
+	node         struct{ kind, generation, parent, subject, start uint32 } // offsets in a node
+	trees        map[uint32]FormerTree
+	generations  map[uint32]uint32 // by node
+}
+
+// findFields finds the offsets of the fields in the values of both maps. The error is ErrLayout if a field is missing.
+func (r *formerReader) findFields(task, node *btf.Struct) error {
+	if err := fieldsOf(task, map[string]field{"node": {&r.task.node, 4}, "generation": {&r.task.generation, 4}}); err != nil {
+		return err
 	}
+	return fieldsOf(node, map[string]field{
+		"kind": {&r.node.kind, 4}, "generation": {&r.node.generation, 4}, "parent": {&r.node.parent, 4},
+		"subject": {&r.node.subject, 8}, "start_boottime_ns": {&r.node.start, 8},
+	})
+}
+
+// readMembers reads the tree of each process of the machine.
+func (r *formerReader) readMembers() error {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return fmt.Errorf("list processes: %w", err)
 	}
 	for _, p := range processes {
 		tgid, err := strconv.ParseUint(p.Name(), 10, 32)
 		if err != nil {
 			continue
 		}
-		mark, err := ofProcess(tasks.m, uint32(tgid))
-		if err != nil {
-			return nil, fmt.Errorf("read in which trees of another release process %d is: %w", tgid, err)
-		}
-		if mark == nil {
-			continue
-		}
-		at := word(mark[task.node:])
-		if err := add(at); err != nil {
-			return nil, err
-		}
-		if t, ok := trees[at]; ok && generations[at] == word(mark[task.generation:]) {
-			t.Members = append(t.Members, uint32(tgid))
-			trees[at] = t
+		if err := r.readMember(uint32(tgid)); err != nil {
+			return err
 		}
 	}
-	return trees, nil
+	return nil
+}
+
+// readMember adds a process to its tree, if it is in one that still exists.
+func (r *formerReader) readMember(tgid uint32) error {
+	mark, err := ofProcess(r.tasks, tgid)
+	if err != nil {
+		return fmt.Errorf("read in which trees of another release process %d is: %w", tgid, err)
+	}
+	if mark == nil {
+		return nil
+	}
+	at := binary.NativeEndian.Uint32(mark[r.task.node:])
+	if err := r.readTree(at); err != nil {
+		return err
+	}
+	if t, ok := r.trees[at]; ok && r.generations[at] == binary.NativeEndian.Uint32(mark[r.task.generation:]) {
+		t.Members = append(t.Members, tgid)
+		r.trees[at] = t
+	}
+	return nil
+}
+
+// readTree reads a node and its enclosing nodes.
+func (r *formerReader) readTree(at uint32) error {
+	word, long := binary.NativeEndian.Uint32, binary.NativeEndian.Uint64
+	for range TreesDeep {
+		if _, known := r.trees[at]; known || at == 0 {
+			return nil
+		}
+		n, err := r.nodes.LookupBytes(at)
+		if err != nil {
+			return fmt.Errorf("read node %d of another release: %w", at, err)
+		}
+		if n == nil || word(n[r.node.kind:]) != KindTree {
+			return nil
+		}
+		r.generations[at] = word(n[r.node.generation:])
+		r.trees[at] = FormerTree{Subject: long(n[r.node.subject:]), StartBoottimeNs: long(n[r.node.start:]), Parent: word(n[r.node.parent:])}
+		at = r.trees[at].Parent
+	}
+	return nil
 }
 
 // ofProcess returns the value that a task storage map has for a process, nil if it has none.

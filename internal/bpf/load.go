@@ -49,51 +49,80 @@ type Object struct {
 // missing returns the programs of the main object that the running kernel does not support or does not need. It
 // decides by the kernel's type information and by probes.
 func missing(spec *btf.Spec) (map[string]bool, error) {
-	out := map[string]bool{}
-	has := func(name string, kind btf.Type) (bool, error) {
-		var err error
-		switch kind.(type) {
-		case *btf.Func:
-			var f *btf.Func
-			err = spec.TypeByName(name, &f)
-		default:
-			var t *btf.Typedef
-			err = spec.TypeByName(name, &t)
-		}
-		if errors.Is(err, btf.ErrNotFound) {
-			return false, nil
-		}
-		return err == nil, err
-	}
-	tp, err := has("btf_trace_tcp_sendmsg_locked", &btf.Typedef{})
-	if err != nil {
-		return nil, fmt.Errorf("look for tracepoint tcp_sendmsg_locked: %w", err)
-	}
-	pages, err := has("do_tcp_sendpages", &btf.Func{})
-	if err != nil {
-		return nil, fmt.Errorf("look for do_tcp_sendpages: %w", err)
-	}
-	if tp {
-		out["nn_send_fentry"], out["nn_sendpages_fentry"] = true, true
-	} else {
-		out["nn_send_tp"] = true
-		if !pages {
-			out["nn_sendpages_fentry"] = true
-		}
-	}
 	created, err := socketsSeenMade()
 	if err != nil {
 		return nil, err
 	}
+	k := kernelTypes{spec}
+	out := map[string]bool{}
 	if created {
 		out["nn_connect_fentry"], out["nn_listen_fentry"], out["nn_egress"] = true, true, true
 	} else {
 		out["nn_sock_create"], out["nn_egress_users"] = true, true
 	}
-	// A kernel may be built without MPTCP.
-	mptcp, err := has("btf_trace_mptcp_subflow_get_send", &btf.Typedef{})
+	err = errors.Join(
+		k.skipSendHooks(out),
+		k.skipMPTCPHooks(out, created),
+		k.skipDatagramHooks(out, created),
+		skipUnused(out, "list_sockets", "assign_sockets", "carry_rates"),
+	)
 	if err != nil {
-		return nil, fmt.Errorf("look for tracepoint mptcp_subflow_get_send: %w", err)
+		return nil, err
+	}
+	out["nn_files_carry_rates"], out["nn_conns_carry_rates"] = true, true // loadCarryRates loads these
+	return out, nil
+}
+
+// kernelTypes is the type information of the running kernel.
+type kernelTypes struct{ spec *btf.Spec }
+
+// hasTracepoint reports whether the kernel has a tracepoint of this name.
+func (k kernelTypes) hasTracepoint(name string) (bool, error) {
+	var t *btf.Typedef
+	return isFound("tracepoint "+name, k.spec.TypeByName("btf_trace_"+name, &t))
+}
+
+// hasFunction reports whether the kernel has a function of this name.
+func (k kernelTypes) hasFunction(name string) (bool, error) {
+	var f *btf.Func
+	return isFound(name, k.spec.TypeByName(name, &f))
+}
+
+// isFound turns the error of a search for a type into whether the type exists.
+func isFound(what string, err error) (bool, error) {
+	if errors.Is(err, btf.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for %s: %w", what, err)
+	}
+	return true, nil
+}
+
+// skipSendHooks adds the programs for sending TCP that another one replaces on this kernel.
+func (k kernelTypes) skipSendHooks(out map[string]bool) error {
+	tracepoint, err := k.hasTracepoint("tcp_sendmsg_locked")
+	if err != nil {
+		return err
+	}
+	if tracepoint {
+		out["nn_send_fentry"], out["nn_sendpages_fentry"] = true, true
+		return nil
+	}
+	out["nn_send_tp"] = true
+	pages, err := k.hasFunction("do_tcp_sendpages")
+	if err == nil && !pages {
+		out["nn_sendpages_fentry"] = true
+	}
+	return err
+}
+
+// skipMPTCPHooks adds one of the two programs for MPTCP, or both: a kernel may be built without MPTCP. created says that
+// the hook at a socket's creation finds the socket owner.
+func (k kernelTypes) skipMPTCPHooks(out map[string]bool, created bool) error {
+	mptcp, err := k.hasTracepoint("mptcp_subflow_get_send")
+	if err != nil {
+		return err
 	}
 	if created || !mptcp {
 		out["nn_mptcp_fentry"] = true
@@ -101,20 +130,22 @@ func missing(spec *btf.Spec) (map[string]bool, error) {
 	if !created || !mptcp {
 		out["nn_mptcp_tp"] = true
 	}
+	return nil
+}
+
+// skipDatagramHooks adds the programs for functions that this kernel has not, because IPv6 may be a module or missing. If
+// the hook at a socket's creation finds the socket owner (created), it adds all of them.
+func (k kernelTypes) skipDatagramHooks(out map[string]bool, created bool) error {
 	for _, function := range datagramFunctions() {
-		there, err := has(function, &btf.Func{})
+		exists, err := k.hasFunction(function)
 		if err != nil {
-			return nil, fmt.Errorf("look for %s: %w", function, err)
+			return err
 		}
-		if created || !there { // IPv6 may be a module or missing
+		if created || !exists {
 			out["nn_"+function] = true
 		}
 	}
-	if err := skipUnused(out, "list_sockets", "assign_sockets", "carry_rates"); err != nil {
-		return nil, err
-	}
-	out["nn_files_carry_rates"], out["nn_conns_carry_rates"] = true, true // loadCarryRates loads these
-	return out, nil
+	return nil
 }
 
 // datagramFunctions returns the kernel functions that send non-TCP egress.
