@@ -132,23 +132,11 @@ func (t *Table) Set(ctx context.Context, by auth.Actor, req api.PowerRequest) (a
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := t.list[req.PID]
-	lifts := req.Power == 0 && req.SliceNS == 0 && req.AutoBytesPerSec == 0
-	if identity.IsNotFound(err) && old != nil && lifts {
-		// The process has ended, and its descendants have its share.
-		res, err = identity.Resolved{Kind: enforce.KindTree, Key: uint64(old.PID), StartBoottimeNS: old.StartNS, UID: old.UID, Name: old.Name}, nil
-	}
+	res, old, err := t.holder(req, res, err)
 	if err != nil {
 		return answer, err
 	}
 	pid := int(res.Key)
-	old = t.list[pid]
-	if lifts && old != nil {
-		res.StartBoottimeNS, res.UID = old.StartNS, old.UID // also of descendants that are left
-	}
-	if old != nil && !identity.SameStart(old.StartNS, res.StartBoottimeNS) {
-		return answer, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("descendants of an earlier process %d still have its power", pid), Hint: "netnice power lists them; it ends with the last"}
-	}
 	asked := wish{Power: req.Power, PeriodNS: req.PeriodNS, SliceNS: req.SliceNS, Extra: req.Extra, Auto: auto{RateBytesPerSec: req.AutoBytesPerSec}, SlotNS: req.SlotNS, Strict: req.Strict}
 	target := auth.Target{Subject: identity.PIDSubject(pid), Kind: enforce.KindTree, UID: res.UID, Command: command(pid, asked)}
 	if err := auth.Check(by, auth.Power, target); err != nil {
@@ -170,17 +158,9 @@ func (t *Table) Set(ctx context.Context, by auth.Actor, req api.PowerRequest) (a
 		return answer, err
 	}
 	if answer.Changed && !req.DryRun {
-		warnings, err := t.commit(ctx, by, old, &next)
-		if err != nil {
-			return answer, failure(pid, err)
+		if answer.Warnings, err = t.bringIntoForce(ctx, by, req, old, &next); err != nil {
+			return answer, err
 		}
-		answer.Warnings = append(answer.Warnings, warnings...)
-		answer.Warnings = append(answer.Warnings, t.host.Unwritten(next.nothing())...)
-		if p := t.list[pid]; p != nil {
-			next = *p
-		}
-		t.tellSet(&was, &next, identity.OwnerName(by.Owner(), by.UID))
-		t.log.Info("power set", "pid", pid, "by", by.UID, "power", req.Power, "slice", time.Duration(req.SliceNS), "period", time.Duration(req.PeriodNS))
 	}
 	if !next.nothing() {
 		answer.Warnings = append(answer.Warnings, autoWarnings(&next)...)
@@ -188,6 +168,48 @@ func (t *Table) Set(ctx context.Context, by auth.Actor, req api.PowerRequest) (a
 		answer.Power = &shown
 	}
 	return answer, nil
+}
+
+// holder returns the process of a request, and its present share, nil if it has none. It takes what the search for the
+// process has found. After the end of a process its descendants have its share, which can still be lifted. The caller
+// holds t.mu.
+func (t *Table) holder(req api.PowerRequest, res identity.Resolved, err error) (identity.Resolved, *entry, error) {
+	old := t.list[req.PID]
+	lifts := req.Power == 0 && req.SliceNS == 0 && req.AutoBytesPerSec == 0
+	if identity.IsNotFound(err) && old != nil && lifts {
+		res, err = identity.Resolved{Kind: enforce.KindTree, Key: uint64(old.PID), StartBoottimeNS: old.StartNS, UID: old.UID, Name: old.Name}, nil
+	}
+	if err != nil {
+		return res, nil, err
+	}
+	pid := int(res.Key)
+	old = t.list[pid]
+	if lifts && old != nil {
+		res.StartBoottimeNS, res.UID = old.StartNS, old.UID // also of descendants that are left
+	}
+	if old != nil && !identity.SameStart(old.StartNS, res.StartBoottimeNS) {
+		return res, nil, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("descendants of an earlier process %d still have its power", pid), Hint: "netnice power lists them; it ends with the last"}
+	}
+	return res, old, nil
+}
+
+// bringIntoForce replaces the share old by next, nil = there was none, and publishes the change. Afterwards next is the
+// share in force. The caller holds t.mu.
+func (t *Table) bringIntoForce(ctx context.Context, by auth.Actor, req api.PowerRequest, old, next *entry) (warnings []string, err error) {
+	was := entry{}
+	if old != nil {
+		was = *old
+	}
+	if warnings, err = t.commit(ctx, by, old, next); err != nil {
+		return nil, failure(next.PID, err)
+	}
+	warnings = append(warnings, t.host.Unwritten(next.nothing())...)
+	if p := t.list[next.PID]; p != nil {
+		*next = *p
+	}
+	t.tellSet(&was, next, identity.OwnerName(by.Owner(), by.UID))
+	t.log.Info("power set", "pid", next.PID, "by", by.UID, "power", req.Power, "slice", time.Duration(req.SliceNS), "period", time.Duration(req.PeriodNS))
+	return warnings, nil
 }
 
 // want stores in p the CPU share that the caller requests.

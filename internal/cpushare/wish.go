@@ -108,35 +108,54 @@ func (p *entry) share() cpu.Share {
 	return s
 }
 
+// check refuses a request that makes no sense by itself.
 func check(req api.PowerRequest) error {
-	most := cpu.MostPower * cpu.Online()
-	autoUse := fmt.Sprintf("netnice reserve --pid %d --rate 400mbit --cpu auto", req.PID)
-	sliceUse := sliceCommand(req.PID, 20*time.Millisecond, 5*time.Millisecond, req.Extra)
-	slotUse := fmt.Sprintf("netnice power %d 40 --slots 1ms", req.PID)
 	switch {
 	case req.AutoBytesPerSec != 0 && (req.SliceNS != 0 || req.Power != 0):
-		return refused(autoUse, "a reservation for a rate is neither a slice nor a power")
+		return refused(fmt.Sprintf("netnice reserve --pid %d --rate 400mbit --cpu auto", req.PID), "a reservation for a rate is neither a slice nor a power")
 	case req.Extra && req.SliceNS == 0:
-		return refused(sliceUse, "a share of the rest goes with a reservation")
+		return refused(sliceUse(req), "a share of the rest goes with a reservation")
+	}
+	if err := checkSlots(req); err != nil || req.AutoBytesPerSec != 0 {
+		return err
+	}
+	return checkAmount(req)
+}
+
+// sliceUse returns a command that reserves a slice for the process of a request.
+func sliceUse(req api.PowerRequest) string {
+	return sliceCommand(req.PID, 20*time.Millisecond, 5*time.Millisecond, req.Extra)
+}
+
+// checkSlots checks how a power is to be kept.
+func checkSlots(req api.PowerRequest) error {
+	use := fmt.Sprintf("netnice power %d 40 --slots 1ms", req.PID)
+	switch {
 	case (req.SlotNS != 0 || req.Strict) && (req.Power <= 0 || req.Power > cpu.MostPower):
-		return refused(slotUse, fmt.Sprintf("slots and deadlines are for a power from 1 to %d", cpu.MostPower))
+		return refused(use, fmt.Sprintf("slots and deadlines are for a power from 1 to %d", cpu.MostPower))
 	case req.SlotNS != 0 && req.Strict:
-		return refused(slotUse, "slots are kept by a quota, a deadline by the scheduler: not both")
+		return refused(use, "slots are kept by a quota, a deadline by the scheduler: not both")
 	case req.SlotNS != 0 && (req.SlotNS < uint64(cpu.LeastSlot) || req.SlotNS > uint64(cpu.MostSlot)):
-		return refused(slotUse, fmt.Sprintf("a slot lasts %s to %s", cpu.LeastSlot, cpu.MostSlot))
-	case req.AutoBytesPerSec != 0:
-		return nil
+		return refused(use, fmt.Sprintf("a slot lasts %s to %s", cpu.LeastSlot, cpu.MostSlot))
+	}
+	return nil
+}
+
+// checkAmount checks the bounds of a power, or of a slice and its period.
+func checkAmount(req api.PowerRequest) error {
+	most := cpu.MostPower * cpu.Online()
+	switch {
 	case req.SliceNS != 0 && req.Power != 0:
-		return refused(sliceUse, "a reservation is not a power too")
+		return refused(sliceUse(req), "a reservation is not a power too")
 	case req.PeriodNS != 0 && req.SliceNS == 0:
-		return refused(sliceUse, "a reservation needs a slice")
+		return refused(sliceUse(req), "a reservation needs a slice")
 	case req.SliceNS == 0 && (req.Power < cpu.LeastPower || req.Power > most):
 		return refused(fmt.Sprintf("netnice power %d %d", req.PID, max(cpu.LeastPower, min(req.Power, most))),
 			fmt.Sprintf("a power of %d is out of range: 1 to 100 per cent of a processor, up to %d of all that are here; -255 to -1 a priority, 0 to lift it", req.Power, most))
 	case req.SliceNS != 0 && (req.PeriodNS < limit.MinPeriodNS || req.PeriodNS > limit.MaxPeriodNS):
-		return refused(sliceUse, "a period of the processors lasts 1ms to 1s")
+		return refused(sliceUse(req), "a period of the processors lasts 1ms to 1s")
 	case req.SliceNS != 0 && (req.SliceNS < uint64(time.Millisecond) || req.SliceNS > req.PeriodNS*uint64(cpu.Online())):
-		return refused(sliceUse, fmt.Sprintf("a slice lasts 1ms up to the period, on each of %d processors", cpu.Online()))
+		return refused(sliceUse(req), fmt.Sprintf("a slice lasts 1ms up to the period, on each of %d processors", cpu.Online()))
 	}
 	return nil
 }

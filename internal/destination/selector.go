@@ -4,6 +4,7 @@
 package destination
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -95,47 +96,59 @@ func (s *Selector) add(piece string) error {
 	if path, ok := strings.CutPrefix(text, listPrefix); ok {
 		return s.addList(path, except)
 	}
-	place, ports := text, ""
-	switch {
-	case strings.HasPrefix(text, "["):
-		inside, behind, closed := strings.Cut(text[1:], "]")
-		if !closed || behind != "" && !strings.HasPrefix(behind, ":") {
-			return fmt.Errorf("%q: write an IPv6 prefix and a port as [2001:db8::/32]:443", piece)
-		}
-		place, ports = inside, strings.TrimPrefix(behind, ":")
-		if behind == ":" {
-			return fmt.Errorf("%q ends before its port", piece)
-		}
-	case strings.Count(text, ":") == 1:
-		place, ports, _ = strings.Cut(text, ":")
-		if ports == "" {
-			return fmt.Errorf("%q ends before its port", piece)
-		}
-		if place == "" {
-			place = everything
-		}
+	address, ports, err := cutPorts(text, piece)
+	if err != nil {
+		return err
 	}
 	if ports != "" {
 		if err := s.setPorts(ports); err != nil {
 			return err
 		}
 	}
-	if place == everything && !except {
+	if address == everything && !except {
 		s.Prefixes = append(s.Prefixes, everywhere()...)
 		return nil
 	}
-	prefix, err := ParsePrefix(place)
+	return s.addAddresses(address, except, piece)
+}
+
+// cutPorts cuts the ports off a piece, "" if it has none. A piece of ports alone is for all addresses. The errors name
+// the whole piece.
+func cutPorts(text, piece string) (address, ports string, err error) {
+	switch {
+	case strings.HasPrefix(text, "["):
+		inside, behind, closed := strings.Cut(text[1:], "]")
+		if !closed || behind != "" && !strings.HasPrefix(behind, ":") {
+			return "", "", fmt.Errorf("%q: write an IPv6 prefix and a port as [2001:db8::/32]:443", piece)
+		}
+		if behind == ":" {
+			return "", "", fmt.Errorf("%q ends before its port", piece)
+		}
+		return inside, strings.TrimPrefix(behind, ":"), nil
+	case strings.Count(text, ":") == 1:
+		address, ports, _ = strings.Cut(text, ":")
+		if ports == "" {
+			return "", "", fmt.Errorf("%q ends before its port", piece)
+		}
+		return cmp.Or(address, everything), ports, nil
+	}
+	return text, "", nil
+}
+
+// addAddresses adds an address, a prefix or a host name, or the exception of a prefix.
+func (s *Selector) addAddresses(text string, except bool, piece string) error {
+	prefix, err := ParsePrefix(text)
 	switch {
 	case err == nil && except:
 		s.Except = append(s.Except, prefix)
 	case err == nil:
 		s.Prefixes = append(s.Prefixes, prefix)
-	case !isName(place):
+	case !isName(text):
 		return err
 	case except:
 		return fmt.Errorf("%q: only addresses and prefixes can be left out", piece)
 	default:
-		s.Names = append(s.Names, strings.ToLower(strings.TrimSuffix(place, ".")))
+		s.Names = append(s.Names, strings.ToLower(strings.TrimSuffix(text, ".")))
 	}
 	return nil
 }
