@@ -35,8 +35,22 @@ func (s *shaper) look() error {
 			return err
 		}
 	}
+	links := s.linkPlaces()
+	paths := namespacePaths(found)
+	for ns, path := range links {
+		if s.places[ns] == nil {
+			paths[ns] = path
+		}
+	}
+	now := time.Now()
+	return errors.Join(s.addPlaces(paths), s.reviewPlaces(links, now))
+}
+
+// namespacePaths returns a path of each network namespace that was found: of a process there, or, for sockets whose
+// processes live elsewhere, of the namespace itself ("" if there is none).
+func namespacePaths(found []bpf.Found) map[uint32]string {
 	paths := map[uint32]string{}
-	strays := map[uint32]bool{} // namespaces of sockets whose processes live elsewhere
+	strays := map[uint32]bool{}
 	for _, f := range found {
 		if f.Pid != 0 {
 			paths[f.Netns] = fmt.Sprintf("/proc/%d/ns/net", f.Pid)
@@ -49,14 +63,12 @@ func (s *shaper) look() error {
 			paths[ns] = netnamespace.PathOf(ns)
 		}
 	}
-	links := s.linkPlaces()
-	for ns, path := range links {
-		if s.places[ns] == nil {
-			paths[ns] = path
-		}
-	}
+	return paths
+}
+
+// addPlaces makes ingress state for network namespaces that have none.
+func (s *shaper) addPlaces(paths map[uint32]string) error {
 	var errs []error
-	now := time.Now()
 	for ns, path := range paths {
 		p, err := s.newPlace(ns, path)
 		if err != nil {
@@ -71,6 +83,13 @@ func (s *shaper) look() error {
 			errs = append(errs, p.visitWindows())
 		}
 	}
+	return errors.Join(errs...)
+}
+
+// reviewPlaces removes the ingress state of namespaces in which nothing limited lives any more, and tries again where
+// making the state has failed. links are the namespaces of limited devices.
+func (s *shaper) reviewPlaces(links map[uint32]string, now time.Time) error {
+	var errs []error
 	for _, p := range s.places {
 		var entry bpf.Place
 		if err := s.obj.Places.Lookup(p.NS, &entry); err != nil {
