@@ -43,25 +43,12 @@ func (d *Daemon) readSubordinates() {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := &d.subordinates
-	now := d.now()
+	s, now := &d.subordinates, d.now()
 	due := !s.again.IsZero() && !now.Before(s.again)
 	if d.isDown || changed.Equal(s.changed) && size == s.size && !due {
 		return
 	}
-	answered, unanswered := 0, 0
-	list, missing, err := identity.Subordinates(d.opts.Subordinates, func(name string) (uint32, error) {
-		uid, err := d.resolver.Accounts().UIDSoon(name)
-		if account.IsAnswer(err) {
-			answered++
-		} else {
-			unanswered++
-		}
-		return uid, err
-	})
-	if known := s.list.Load(); err == nil && (known == nil || !slices.Equal(*known, list)) {
-		err = d.kernel.SetSubordinates(list)
-	}
+	found, err := d.loadSubordinates()
 	if err != nil {
 		if text := err.Error(); text != s.complain {
 			s.complain = text
@@ -69,24 +56,62 @@ func (d *Daemon) readSubordinates() {
 		}
 		return
 	}
-	s.list.Store(&list)
-	s.changed, s.size, s.again, s.complain = changed, size, time.Time{}, ""
-	if errors.Is(missing, account.ErrPending) && !s.lookUps.AreOver(now, answered) {
+	s.changed, s.size, s.complain = changed, size, ""
+	if s.schedule(found, now) {
+		d.log.Warn("the name service does not answer who some users are: the user ids that they were given count as users of their own until it does",
+			"file", d.opts.Subordinates, "lines", found.unanswered)
+	}
+}
+
+// usersFound is the result of the look-ups of the users in the file.
+type usersFound struct {
+	missing              error // of a user that is not known, nil = all are known
+	answered, unanswered int   // look-ups
+}
+
+// loadSubordinates reads the file of subordinate user ids, and passes them to the kernel side if they are others than
+// before. The caller holds d.mu.
+func (d *Daemon) loadSubordinates() (found usersFound, err error) {
+	list, missing, err := identity.Subordinates(d.opts.Subordinates, func(name string) (uint32, error) {
+		uid, err := d.resolver.Accounts().UIDSoon(name)
+		if account.IsAnswer(err) {
+			found.answered++
+		} else {
+			found.unanswered++
+		}
+		return uid, err
+	})
+	if err != nil {
+		return found, err
+	}
+	if known := d.subordinates.list.Load(); known == nil || !slices.Equal(*known, list) {
+		if err := d.kernel.SetSubordinates(list); err != nil {
+			return found, err
+		}
+	}
+	d.subordinates.list.Store(&list)
+	found.missing = missing
+	return found, nil
+}
+
+// schedule sets when the file is read again because some of its users are not known. It reports whether look-ups hang
+// that did not hang before.
+func (s *subordinates) schedule(found usersFound, now time.Time) (hangs bool) {
+	s.again = time.Time{}
+	if errors.Is(found.missing, account.ErrPending) && !s.lookUps.AreOver(now, found.answered) {
 		s.again = now.Add(subordinatesSoon)
-		return
+		return false
 	}
 	s.lookUps = account.LookUps{}
 	switch {
-	case unanswered > 0:
+	case found.unanswered > 0:
 		s.again = now.Add(account.MissingPause)
-	case missing != nil:
+	case found.missing != nil:
 		s.again = now.Add(subordinatesLate)
 	}
-	if unanswered > 0 && !s.hanging {
-		d.log.Warn("the name service does not answer who some users are: the user ids that they were given count as users of their own until it does",
-			"file", d.opts.Subordinates, "lines", unanswered)
-	}
-	s.hanging = unanswered > 0
+	hangs = found.unanswered > 0 && !s.hanging
+	s.hanging = found.unanswered > 0
+	return hangs
 }
 
 // countsAs returns the user whose quota a user id uses.

@@ -56,9 +56,16 @@ func (s *State) check() error {
 	return nil
 }
 
+// isUseless reports whether nobody requests anything of the record's node.
+func (r *Record) isUseless() bool {
+	noRules := r.Rules == nil || r.Rules.Empty() && r.Rules.Outer == 0
+	return r.Admin.Empty() && r.User.Empty() && r.Timed == nil && noRules && !r.Marker
+}
+
+// check refuses a record that no daemon writes.
 func (r *Record) check() error {
 	switch {
-	case r.Admin.Empty() && r.User.Empty() && r.Timed == nil && (r.Rules == nil || r.Rules.Empty() && r.Rules.Outer == 0) && !r.Marker:
+	case r.isUseless():
 		return errors.New("nobody wants anything of it")
 	case !KnowsKind(r.Kind):
 		return fmt.Errorf("the kind %d is unknown", r.Kind)
@@ -74,6 +81,16 @@ func (r *Record) check() error {
 			return err
 		}
 	}
+	for _, w := range r.limits() {
+		if err := w.Bound(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limits returns all limits that the record has: of commands, of rules, and for a time.
+func (r *Record) limits() []*limit.Limit {
 	all := []*limit.Limit{&r.Admin, &r.User}
 	if r.Rules != nil {
 		for owner := range r.Rules.Owners {
@@ -85,10 +102,5 @@ func (r *Record) check() error {
 			all = append(all, &r.Timed[owner].Limit)
 		}
 	}
-	for _, w := range all {
-		if err := w.Bound(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return all
 }

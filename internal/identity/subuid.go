@@ -36,34 +36,49 @@ func Subordinates(path string, uidOf func(name string) (uint32, error)) (list []
 	}
 	uids := make(map[string]uint32)
 	for line := range strings.Lines(string(text)) {
-		fields := strings.Split(strings.TrimSpace(line), ":")
-		const most = 1<<32 - 2 // the id -1 is no user
-		if len(fields) != 3 || strings.HasPrefix(line, "#") {
+		user, r, ok := parseSubordinates(line)
+		if !ok {
 			continue
 		}
-		first, err1 := strconv.ParseUint(fields[1], 10, 32)
-		count, err2 := strconv.ParseUint(fields[2], 10, 32)
-		if err1 != nil || err2 != nil || count == 0 || first == 0 || first+count-1 > most {
-			continue
-		}
-		uid, known := uids[fields[0]]
+		uid, known := uids[user]
 		if !known {
 			var unknown error
-			if uid, unknown = uidOf(fields[0]); unknown != nil {
+			if uid, unknown = uidOf(user); unknown != nil {
 				if missing == nil || errors.Is(unknown, account.ErrPending) {
 					missing = unknown
 				}
 				continue
 			}
-			uids[fields[0]] = uid
+			uids[user] = uid
 		}
-		if uid != 0 {
-			list = append(list, enforce.Subordinates{First: uint32(first), Last: uint32(first + count - 1), Owner: uid})
+		if r.Owner = uid; uid != 0 {
+			list = append(list, r)
 		}
 		if len(list) == mostSubordinates {
 			break
 		}
 	}
+	return withoutOverlap(list), missing, nil
+}
+
+// parseSubordinates reads a line of the file: a user's name, the first id of a range, and the length of the range. The
+// result is false for a comment and for a line that makes no sense.
+func parseSubordinates(line string) (user string, r enforce.Subordinates, ok bool) {
+	const most = 1<<32 - 2 // the id -1 is no user
+	fields := strings.Split(strings.TrimSpace(line), ":")
+	if len(fields) != 3 || strings.HasPrefix(line, "#") {
+		return "", r, false
+	}
+	first, err := strconv.ParseUint(fields[1], 10, 32)
+	count, err2 := strconv.ParseUint(fields[2], 10, 32)
+	if err != nil || err2 != nil || count == 0 || first == 0 || first+count-1 > most {
+		return "", r, false
+	}
+	return fields[0], enforce.Subordinates{First: uint32(first), Last: uint32(first + count - 1)}, true
+}
+
+// withoutOverlap sorts ranges. Ids in two of them stay with the range that begins first.
+func withoutOverlap(list []enforce.Subordinates) []enforce.Subordinates {
 	slices.SortStableFunc(list, func(a, b enforce.Subordinates) int { return cmp.Compare(a.First, b.First) })
 	out := list[:0]
 	for _, r := range list {
@@ -75,5 +90,5 @@ func Subordinates(path string, uidOf func(name string) (uint32, error)) (list []
 		}
 		out = append(out, r)
 	}
-	return out, missing, nil
+	return out
 }

@@ -173,20 +173,9 @@ func (s *Set) Destinations(now time.Time) []Destination {
 	return destinationsOf(s.rules, func(r *Rule) bool { return r.Active(now) })
 }
 
+// destinationsOf is Destinations for the rules of a list that hold.
 func destinationsOf(list []*Rule, holds func(*Rule) bool) []Destination {
-	type named struct {
-		rule   int
-		except bool
-	}
-	at := map[netip.Prefix][]named{}
-	for i, r := range list {
-		if !r.Destined() || r.Adapts() || !holds(r) {
-			continue
-		}
-		for _, one := range r.reaches() {
-			at[one.prefix] = append(at[one.prefix], named{i, one.except})
-		}
-	}
+	at := prefixesOf(list, holds)
 	if len(at) == 0 {
 		return nil
 	}
@@ -197,39 +186,71 @@ func destinationsOf(list []*Rule, holds func(*Rule) bool) []Destination {
 	}
 	out := make([]Destination, 0, len(at))
 	for prefix := range at {
-		covers := map[int]bool{} // rule: whether its longest matching prefix includes the address
-		for bits := prefix.Bits(); bits >= 0; bits-- {
-			shorter, err := prefix.Addr().Prefix(bits)
-			if err != nil {
-				break
-			}
-			here := map[int]bool{}
-			for _, n := range at[shorter] {
-				here[n.rule] = here[n.rule] || n.except
-			}
-			for rule, except := range here {
-				if _, known := covers[rule]; !known {
-					covers[rule] = !except
-				}
-			}
-		}
 		d := Destination{Prefix: prefix}
-		for _, i := range slices.Sorted(maps.Keys(covers)) {
-			r := list[i]
-			if !covers[i] {
-				continue
-			}
-			if len(r.ports) == 0 {
-				d.Rules = append(d.Rules, DestinationRule{r, 0, lastPort})
-			}
-			for _, p := range r.ports {
-				d.Rules = append(d.Rules, DestinationRule{r, p.from, p.to})
-			}
+		for _, i := range at.covering(prefix) {
+			d.Rules = append(d.Rules, list[i].byPorts()...)
 		}
 		out = append(out, d)
 	}
 	slices.SortFunc(out, func(a, b Destination) int { return a.Prefix.Compare(b.Prefix) })
 	return out
+}
+
+// namedPrefixes holds, by prefix, the rules that name it: their indices in a list of rules.
+type namedPrefixes map[netip.Prefix][]naming
+
+// naming is a rule that names a prefix, or that excepts it.
+type naming struct {
+	rule   int
+	except bool
+}
+
+// prefixesOf returns the prefixes that the rules of a list name, of those that hold and do not adapt.
+func prefixesOf(list []*Rule, holds func(*Rule) bool) namedPrefixes {
+	at := namedPrefixes{}
+	for i, r := range list {
+		if !r.Destined() || r.Adapts() || !holds(r) {
+			continue
+		}
+		for _, one := range r.reaches() {
+			at[one.prefix] = append(at[one.prefix], naming{i, one.except})
+		}
+	}
+	return at
+}
+
+// covering returns the rules that cover a prefix, in their order. A rule covers it if the longest prefix of the rule
+// that contains the given one is no exception.
+func (at namedPrefixes) covering(prefix netip.Prefix) []int {
+	covers := map[int]bool{}
+	for bits := prefix.Bits(); bits >= 0; bits-- {
+		shorter, err := prefix.Addr().Prefix(bits)
+		if err != nil {
+			break
+		}
+		here := map[int]bool{} // rule: whether it excepts this prefix
+		for _, n := range at[shorter] {
+			here[n.rule] = here[n.rule] || n.except
+		}
+		for rule, except := range here {
+			if _, known := covers[rule]; !known {
+				covers[rule] = !except
+			}
+		}
+	}
+	maps.DeleteFunc(covers, func(_ int, does bool) bool { return !does })
+	return slices.Sorted(maps.Keys(covers))
+}
+
+// byPorts returns the rule for each of its ranges of ports.
+func (r *Rule) byPorts() (list []DestinationRule) {
+	if len(r.ports) == 0 {
+		return []DestinationRule{{r, 0, lastPort}}
+	}
+	for _, p := range r.ports {
+		list = append(list, DestinationRule{r, p.from, p.to})
+	}
+	return list
 }
 
 // checkDestinations refuses more rules for destinations than the kernel side can compare.
