@@ -33,77 +33,25 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 	}
 	d.nextID = max(saved.NextID, 1)
 	sameBoot := saved.BootID == d.boot
-	doubtful := saved.Damage != nil && sameBoot // the limits in force are newer
-
-	var lost []*node
-	older := make(map[uint32]uint32) // the file's number of a limit with another value in force, by the id in force
-	byID := make(map[uint32]*node)
-	for _, s := range saved.Nodes {
-		n := nodeOf(s)
-		byID[s.ID] = n
-		if !sameBoot {
-			for owner := range n.Timed {
-				n.Timed[owner].MoveToThisBoot()
-			}
-		}
-		if !sameBoot && n.forgetBoot() && n.empty() && !n.marker {
-			d.log.Info("a stored limit is dropped", "subject", n.res.Subject.String(), "why", "it was for the time until a reboot")
-			continue
-		}
-		i := -1
-		if sameBoot && !n.res.Pending() {
-			i = slices.IndexFunc(inForce, func(spec enforce.NodeSpec) bool { return plan.SameSubject(spec, n.spec()) })
-		}
-		if i < 0 {
-			lost = append(lost, n)
-			continue
-		}
-		if doubtful && !d.tallies(inForce[i], n) {
-			if n.to == nil {
-				older[inForce[i].ID] = s.ID
-				continue
-			}
-			if !n.isEach() { // only the record has its destination, and the limit in force its rate
-				n.Requested, n.Timed = d.requestedOf(inForce[i]), [enforce.Owners]desired.Timed{}
-				n.takeLapses(inForce[i])
-			}
-		}
-		n.id, n.applied = inForce[i].ID, true
-		d.keepNode(n)
-		inForce = slices.Delete(inForce, i, i+1)
+	i := &inherited{
+		d: d, sameBoot: sameBoot, isDamaged: saved.Damage != nil, doubtful: saved.Damage != nil && sameBoot,
+		unknown: inForce, older: make(map[uint32]uint32), byID: make(map[uint32]*node),
 	}
-	for _, spec := range inForce {
-		if spec.Store != 0 {
-			d.stock[spec.ID] = spec
-			continue
-		}
-		if saved.Damage != nil && spec.Kind == enforce.KindDestination {
-			d.atStart.endedDestinations++
-			d.log.Error("of a limit on a part of the traffic the damaged file does not say what it is for: it ends, unless a rule makes it anew", "node", spec.ID)
-		}
-		if n := d.stranger(ctx, spec); n != nil {
-			d.keepNode(n)
-			if number := older[n.id]; number != 0 {
-				byID[number] = n
-			}
-			d.log.Warn("a limit in force that no file knows is adopted as the administrator's",
-				"subject", n.res.Subject.String(), "node", n.id)
-		}
+	for _, record := range saved.Nodes {
+		i.match(record)
+	}
+	for _, spec := range i.unknown {
+		i.adoptUnknown(ctx, spec)
 	}
 	adopted := d.nodes.Len()
-	for _, n := range lost {
-		if doubtful {
-			d.log.Warn("a limit of the damaged file is not in force, and is not set again: it may have been lifted", "subject", n.res.Subject.String(),
-				"up", n.Requested[enforce.OwnerAdmin].Up, "down", n.Requested[enforce.OwnerAdmin].Down, "total", n.Requested[enforce.OwnerAdmin].Total)
-			continue
-		}
-		d.restore(ctx, n, sameBoot)
+	for _, n := range i.lost {
+		i.restore(ctx, n)
 	}
 	for n := range d.nodes.All() {
 		d.startWatch(n)
 	}
 	d.compare(func() {}) // adoptToward tells the kernel, as soon as it knows what the nodes are under
-	d.adoptToward(byID)
+	d.adoptToward(i.byID)
 	if err := d.kernel.Settle(); err != nil {
 		d.log.Warn("what another release left in force is not removed", "err", err)
 	}
@@ -117,52 +65,148 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 	return nil
 }
 
+// inherited holds the limits in force and those of the state file while takeOver compares them.
+type inherited struct {
+	d         *Daemon
+	sameBoot  bool // the file was written in this boot
+	isDamaged bool // the file is damaged
+	doubtful  bool // the file is damaged, and the limits in force are newer
+
+	unknown []enforce.NodeSpec // in force, and not in the records so far; by id
+	lost    []*node            // in the file, and not in force
+	older   map[uint32]uint32  // the file's number of a limit with another value in force, by the id in force
+	byID    map[uint32]*node   // nodes by their numbers in the file
+}
+
+// match compares a record of the file with the limits in force.
+func (i *inherited) match(record desired.Record) {
+	n := nodeOf(record)
+	i.byID[record.ID] = n
+	if !i.sameBoot && endsWithBoot(n) {
+		i.d.logDropped(n, "it was for the time until a reboot")
+		return
+	}
+	at := -1
+	if i.sameBoot && !n.res.Pending() {
+		at = slices.IndexFunc(i.unknown, func(spec enforce.NodeSpec) bool { return plan.SameSubject(spec, n.spec()) })
+	}
+	if at < 0 {
+		i.lost = append(i.lost, n)
+		return
+	}
+	spec := i.unknown[at]
+	if i.doubtful && !i.d.tallies(spec, n) {
+		if n.to == nil {
+			i.older[spec.ID] = record.ID
+			return
+		}
+		if !n.isEach() { // only the record has its destination, and the limit in force its rate
+			n.Requested, n.Timed = i.d.requestedOf(spec), [enforce.Owners]desired.Timed{}
+			n.takeLapses(spec)
+		}
+	}
+	n.id, n.applied = spec.ID, true
+	i.d.keepNode(n)
+	i.unknown = slices.Delete(i.unknown, at, at+1)
+}
+
+// endsWithBoot moves the limits for a time of a node of a former boot to this one, and removes what was for that boot
+// only. It reports whether nothing is left.
+func endsWithBoot(n *node) bool {
+	for owner := range n.Timed {
+		n.Timed[owner].MoveToThisBoot()
+	}
+	return n.forgetBoot() && n.empty() && !n.marker
+}
+
+// adoptUnknown takes over a limit in force that no record of the file has.
+func (i *inherited) adoptUnknown(ctx context.Context, spec enforce.NodeSpec) {
+	d := i.d
+	if spec.Store != 0 {
+		d.stock[spec.ID] = spec
+		return
+	}
+	if i.isDamaged && spec.Kind == enforce.KindDestination {
+		d.atStart.endedDestinations++
+		d.log.Error("of a limit on a part of the traffic the damaged file does not say what it is for: it ends, unless a rule makes it anew", "node", spec.ID)
+	}
+	n := d.stranger(ctx, spec)
+	if n == nil {
+		return
+	}
+	d.keepNode(n)
+	if number := i.older[n.id]; number != 0 {
+		i.byID[number] = n
+	}
+	d.log.Warn("a limit in force that no file knows is adopted as the administrator's",
+		"subject", n.res.Subject.String(), "node", n.id)
+}
+
+// logDropped logs that a limit of the file is not set again.
+func (d *Daemon) logDropped(n *node, why string) {
+	d.log.Info("a stored limit is dropped", "subject", n.res.Subject.String(), "why", why)
+}
+
 // restore puts a node of the file that is not in force back into the desired state, under its id if that is free.
 // compare then sets it.
-func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
-	dropped := func(why string) {
-		d.log.Info("a stored limit is dropped", "subject", n.res.Subject.String(), "why", why)
+func (i *inherited) restore(ctx context.Context, n *node) {
+	d := i.d
+	if i.doubtful {
+		d.log.Warn("a limit of the damaged file is not in force, and is not set again: it may have been lifted", "subject", n.res.Subject.String(),
+			"up", n.Requested[enforce.OwnerAdmin].Up, "down", n.Requested[enforce.OwnerAdmin].Down, "total", n.Requested[enforce.OwnerAdmin].Total)
+		return
 	}
-	switch n.res.Kind {
-	case enforce.KindTree:
-		if !sameBoot || !d.resolver.Alive(int(n.res.Key), n.res.StartBoottimeNS) && !d.kernel.Inherits(n.spec()) {
-			dropped("its process has ended")
-			return
-		}
-	case enforce.KindDestination:
-		if !sameBoot && n.to == nil {
-			return // the rules imply it
-		}
-	case enforce.KindLink:
-		if identity.LinkGone(n.res.Subject) {
-			dropped("its network namespace has gone")
-			return
-		}
-		n.res.Key = 0 // until followNames finds the device
-		if res, err := d.resolver.Resolve(ctx, n.res.Subject); err == nil {
-			n.res = res
-		}
-	case enforce.KindCgroup:
-		if n.scope != nil && !sameBoot {
-			dropped("its process has ended")
-			return
-		}
-		res, err := d.resolver.Resolve(ctx, n.res.Subject)
-		switch {
-		case err == nil:
-			res.Name = n.res.Name
-			n.res = res
-		case n.res.Subject.Kind == api.KindCgroup && sameBoot && !n.res.Pending() && identity.IsNotFound(err):
-			dropped("its cgroup was removed")
-			return
-		default: // services may start after the daemon: wait for them
-			n.res.Key, n.res.Dir = 0, ""
-		}
+	if n.res.Kind == enforce.KindDestination && !i.sameBoot && n.to == nil {
+		return // the rules imply it
+	}
+	if gone := i.findAgain(ctx, n); gone != "" {
+		d.logDropped(n, gone)
+		return
 	}
 	if d.used(n.id) || n.id >= enforce.FirstSocketNode {
 		n.id = d.freeID()
 	}
 	d.keepNode(n)
+}
+
+// findAgain looks for the subject of a node that is not in force, and stores what it is now. It returns why the subject
+// has gone for good, "" if it has not. A subject that may still appear is pending.
+func (i *inherited) findAgain(ctx context.Context, n *node) (gone string) {
+	switch n.res.Kind {
+	case enforce.KindTree:
+		if !i.sameBoot || !i.d.resolver.Alive(int(n.res.Key), n.res.StartBoottimeNS) && !i.d.kernel.Inherits(n.spec()) {
+			return "its process has ended"
+		}
+	case enforce.KindLink:
+		if identity.LinkGone(n.res.Subject) {
+			return "its network namespace has gone"
+		}
+		n.res.Key = 0 // until followNames finds the device
+		if res, err := i.d.resolver.Resolve(ctx, n.res.Subject); err == nil {
+			n.res = res
+		}
+	case enforce.KindCgroup:
+		return i.findCgroup(ctx, n)
+	}
+	return ""
+}
+
+// findCgroup is findAgain for a cgroup.
+func (i *inherited) findCgroup(ctx context.Context, n *node) (gone string) {
+	if n.scope != nil && !i.sameBoot {
+		return "its process has ended"
+	}
+	res, err := i.d.resolver.Resolve(ctx, n.res.Subject)
+	switch {
+	case err == nil:
+		res.Name = n.res.Name
+		n.res = res
+	case n.res.Subject.Kind == api.KindCgroup && i.sameBoot && !n.res.Pending() && identity.IsNotFound(err):
+		return "its cgroup was removed"
+	default: // services may start after the daemon: wait for them
+		n.res.Key, n.res.Dir = 0, ""
+	}
+	return ""
 }
 
 // stranger makes a node for a limit in force that is not in the file. It returns nil for a kind that this daemon does
