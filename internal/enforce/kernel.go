@@ -85,6 +85,10 @@ const (
 	MaxWeight     = 10000
 )
 
+// DefaultBurst is the unused time that a ceiling makes up for if its limit requests no other. bpf/charge.h has the same
+// for the rate that a socket has by an option.
+const DefaultBurst = 10 * time.Millisecond
+
 // NodeSpec is the desired state of a node.
 type NodeSpec struct {
 	ID              uint32 // chosen by the daemon, 1..MaxNodes-1, stable for the node's life

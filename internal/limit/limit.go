@@ -16,7 +16,7 @@ const (
 	// MaxWeight is the highest weight.
 	MaxWeight = enforce.MaxWeight
 	// DefaultBurstNS is the burst of a limit for which no owner has set one.
-	DefaultBurstNS = uint64(10 * time.Millisecond)
+	DefaultBurstNS = uint64(enforce.DefaultBurst)
 	// MaxBurstNS is the longest burst.
 	MaxBurstNS = uint64(time.Minute)
 	// MaxDSCP is the highest value of a DSCP.

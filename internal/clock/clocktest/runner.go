@@ -7,6 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/netnice/netnice/internal/enforce"
 )
 
 // Generated names as tests use them.
@@ -37,7 +39,7 @@ const (
 	SlotShift     = 22
 	SlotBytes     = 1 << (SlotShift - VTimeShift) // per unit of weight
 	WheelSlots    = 64
-	DefaultWeight = 100
+	DefaultWeight = enforce.DefaultWeight
 	// FirstVirtualTime is the virtual time at which a new clock begins in production.
 	FirstVirtualTime = 1 << 40
 )

@@ -12,9 +12,6 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// socketBurst is the credit of a socket's own rate: NN_SOCKET_BURST_NS.
-const socketBurst = 10 * time.Millisecond
-
 // Inspect implements enforce.Figures.
 func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enforce.SocketLook, err error) {
 	k.mu.Lock()
@@ -76,8 +73,8 @@ func (k *Kernel) ownNode(r bpf.SocketRecord) uint32 {
 // nn_path_walk does.
 func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
 	if r.State.RateBytesPerSec > 0 && r.Protocol == unix.IPPROTO_TCP { // other sockets have a node for it
-		ahead := max(time.Duration(r.State.RateClockNs-r.TimeNs), -socketBurst)
-		list = append(list, enforce.Turn{Ahead: ahead, Burst: socketBurst})
+		ahead := max(time.Duration(r.State.RateClockNs-r.TimeNs), -enforce.DefaultBurst)
+		list = append(list, enforce.Turn{Ahead: ahead, Burst: enforce.DefaultBurst})
 	}
 	apart := uint64(0)
 	if r.Protocol != unix.IPPROTO_TCP {

@@ -20,8 +20,6 @@ import (
 )
 
 const (
-	// DefaultBurstNS is the unused time that a node may make up for, if its limit says nothing else.
-	DefaultBurstNS = 10_000_000
 	// firstVirtualTime keeps the differences of a new clock's tags positive.
 	firstVirtualTime = 1 << 40
 	// A class outlives its clock. The generation in the tags tells a class of an earlier node of the same number:

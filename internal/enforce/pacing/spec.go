@@ -73,7 +73,7 @@ func burstBytes(bytesPerSec, ns uint64) uint64 {
 		return 0
 	}
 	if ns == 0 {
-		ns = DefaultBurstNS
+		ns = uint64(enforce.DefaultBurst)
 	}
 	const most = 1 << 33
 	bytes := float64(bytesPerSec) * float64(ns) / 1e9

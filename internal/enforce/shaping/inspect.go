@@ -26,7 +26,7 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) ([]enforce.
 			if n == nil || list[i].Loopback {
 				continue
 			}
-			turn := enforce.Turn{Node: id, Direction: enforce.Down, Burst: DefaultBurst}
+			turn := enforce.Turn{Node: id, Direction: enforce.Down, Burst: enforce.DefaultBurst}
 			if id == own {
 				turn.Node = 0
 			}

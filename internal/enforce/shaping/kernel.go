@@ -15,9 +15,6 @@ import (
 	"github.com/netnice/netnice/internal/enforce/shaping/queuepair"
 )
 
-// DefaultBurst is the burst of a node whose limit requests none: the unused time that the node may make up for.
-const DefaultBurst = 10 * time.Millisecond
-
 // Kernel limits all traffic: TCP egress by pacing, ingress and non-TCP egress by queues beside it. All methods may be
 // called concurrently.
 type Kernel struct {

@@ -70,7 +70,7 @@ func (c class) htb() queuepair.Class {
 // bytes for each byte that HTB counts. aside is the traffic that passes beside the queue, in bytes per second.
 func classOf(rate, burstNS uint64, share float64, aside uint64) class {
 	if burstNS == 0 {
-		burstNS = uint64(DefaultBurst)
+		burstNS = uint64(enforce.DefaultBurst)
 	}
 	inside := float64(rate) - float64(aside)
 	inside = max(inside, float64(rate)/100, 1)

@@ -298,7 +298,7 @@ type promise struct {
 func promiseOf(base *bpf.Object, child uint64, below uint32) promise {
 	var n bpf.Node
 	if child>>63 == 0 || base.Nodes.Lookup(uint32(child), &n) != nil || n.Weight == 0 {
-		return promise{weight: usualWeight}
+		return promise{weight: enforce.DefaultWeight}
 	}
 	p := promise{weight: n.Weight}
 	if n.ScopeId == 0 || n.ScopeId == below {

@@ -13,10 +13,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce/shaping/due"
 )
 
-const (
-	shareQuiet  = 10 // samples without new packets, after which a queue is unused
-	usualWeight = 100
-)
+// shareQuiet is the number of samples without new packets after which a queue is unused.
+const shareQuiet = 10
 
 // share is what the last samples showed of a node's clock, and of its queue.
 type share struct {
@@ -33,7 +31,7 @@ func (s *share) due(clock bpf.Clock, k bpf.Class, limit uint64, nowNS uint64) fl
 	if k.Weight != 0 || s.weight == 0 {
 		s.weight = max(k.Weight, 1)
 		if k.Weight == 0 {
-			s.weight = usualWeight
+			s.weight = enforce.DefaultWeight
 		}
 	}
 	return went.Due(clock, k, s.weight, 0, limit, nowNS)
