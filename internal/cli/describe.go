@@ -52,14 +52,22 @@ func lowest(limits []api.Limit) []api.Limit {
 // rateText prints the rate and the direction of a limit: "10 MB/s up".
 func (a *App) rateText(l api.Limit) string {
 	text := units.FormatRate(l.BytesPerSec, a.units) + " " + printable(string(l.Direction))
-	if l.LeftNS != 0 {
-		text += " for " + units.FormatDuration(l.LeftNS) + " more"
-		if l.ThenBytesPerSec != 0 {
-			text += ", then " + units.FormatRate(l.ThenBytesPerSec, a.units)
-		}
-	}
+	text += a.leftText(l)
 	if !l.Enforced {
 		text += " (not yet)"
+	}
+	return text
+}
+
+// leftText prints how long a limit for a time still holds, and the rate that holds again afterwards: " for 9m0s more, then
+// 20 MB/s". It is empty for a limit without an end.
+func (a *App) leftText(l api.Limit) string {
+	if l.LeftNS == 0 {
+		return ""
+	}
+	text := " for " + units.FormatDuration(l.LeftNS) + " more"
+	if l.ThenBytesPerSec != 0 {
+		text += ", then " + units.FormatRate(l.ThenBytesPerSec, a.units)
 	}
 	return text
 }

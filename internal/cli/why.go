@@ -26,7 +26,8 @@ func (a *App) why() *cobra.Command {
 		Long: `Measure for a second what holds the connections of a process and its descendants, or
 the one that a file descriptor of it is (PID/FD, --fd FD): each limit on its path from the
 innermost out, who set it, how much of it all under it use, and which one binds:
-whose clock decides when the connection goes on.
+whose clock decides when the connection goes on. Of a limit for a time it says how
+long that still holds.
 
 Nothing binds where the program sends no more, or where the receiver, the
 network or a processor is what it waits for. Connections that fare alike are
@@ -233,7 +234,7 @@ func (a *App) whyRow(l api.WhyLimit, group []api.WhySocket) []string {
 	}
 	subject := printable(l.Subject.String())
 	return []string{
-		mark, subject, units.FormatRate(l.BytesPerSec, a.units), printable(string(l.Direction)), setterText(l.Limit),
+		mark, subject, units.FormatRate(l.BytesPerSec, a.units), printable(string(l.Direction)) + a.leftText(l.Limit), setterText(l.Limit),
 		fmt.Sprintf("%s, %.3f of it", units.FormatRate(l.UsedBytesPerSec, a.units), l.Used), what,
 	}
 }

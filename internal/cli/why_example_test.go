@@ -24,7 +24,9 @@ func exampleWhy() api.Why {
 				Subject: api.Subject{Kind: api.KindUser, ID: "bob"}, Node: 1, Holds: true, UsedBytesPerSec: 3e6, Used: 0.9997, Binds: binds, Bound: 0.96,
 			},
 			{
-				Limit:   api.Limit{Owner: "bob", Direction: api.Up, BytesPerSec: 5e6, BurstNS: 10e6, Enforced: true},
+				Limit: api.Limit{
+					Owner: "bob", Direction: api.Up, BytesPerSec: 5e6, BurstNS: 10e6, Enforced: true, LeftNS: 540e9, ThenBytesPerSec: 8e6,
+				},
 				Subject: api.Subject{Kind: api.KindUser, ID: "bob"}, Node: 1, UsedBytesPerSec: 3e6, Used: 0.6,
 			},
 		}
