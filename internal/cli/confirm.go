@@ -97,6 +97,18 @@ func (a *App) lasting(ctx context.Context, s api.Subject) (api.SetRequest, error
 	}
 }
 
+// adviseToConfirm names --confirm to somebody who limits the host that they are logged in to over ssh. Too low a rate could
+// keep them from lifting the limit.
+func (a *App) adviseToConfirm(s *selection, w api.Wish) {
+	sets := func(rate *uint64) bool { return rate != nil && *rate != 0 }
+	if s.isPattern() || s.subjects[0].Kind != api.KindHost || !sets(w.UpBytesPerSec) && !sets(w.DownBytesPerSec) && !sets(w.TotalBytesPerSec) {
+		return
+	}
+	if a.System.Inherited("SSH_CONNECTION") != "" {
+		a.warn([]string{"you are logged in over ssh: with --confirm a limit on the host ends by itself after a minute, unless you confirm it"})
+	}
+}
+
 // remindToConfirm tells how a limit is kept that ends by itself.
 func (a *App) remindToConfirm(s *selection) {
 	for _, subject := range s.subjects {

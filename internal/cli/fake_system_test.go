@@ -27,6 +27,9 @@ type fakeSystem struct{ cli.Machine }
 
 func (fakeSystem) EUID() int { return number("NETNICE_TEST_EUID") }
 
+// Inherited returns the variable of the test's environment: those who run the tests may be logged in over ssh.
+func (fakeSystem) Inherited(name string) string { return os.Getenv("NETNICE_TEST_" + name) }
+
 // Daemon finds the daemon that was started last, while it runs. $NETNICE_TEST_LISTENS is the socket on which it listens
 // instead of the right one.
 func (fakeSystem) Daemon(cli.DaemonPlace) (cli.RunningDaemon, bool) {

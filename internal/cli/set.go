@@ -53,8 +53,12 @@ func (a *App) set() *cobra.Command {
 				return err
 			}
 			err = a.applyTo(cmd.Context(), s, api.SetRequest{Wish: w, ForNS: span.ns(), Prefixes: prefixes, DryRun: dryRun}, asJSON)
-			if err == nil && confirm && !dryRun {
+			switch {
+			case err != nil || dryRun:
+			case confirm:
 				a.remindToConfirm(s)
+			case span.value == nil:
+				a.adviseToConfirm(s, w)
 			}
 			return err
 		},

@@ -28,6 +28,8 @@ type System interface {
 	EUID() int
 	PID() int
 	ParentPID() int
+	// Inherited returns a variable of the environment of this process, or of the nearest process around it that has one.
+	Inherited(name string) string
 	// ProcessName returns the command name of a process; the error is
 	// fs.ErrNotExist where there is none.
 	ProcessName(pid int) (string, error)
@@ -87,6 +89,15 @@ func (Machine) PID() int { return os.Getpid() }
 
 // ParentPID returns the id of the process that called netnice.
 func (Machine) ParentPID() int { return os.Getppid() }
+
+// Inherited reads /proc/PID/environ of this process and of its ancestors, as far as the caller may.
+func (Machine) Inherited(name string) string {
+	r, err := identity.New(identity.Options{})
+	if err != nil {
+		return ""
+	}
+	return r.InheritedVariable(os.Getpid(), name)
+}
 
 // ProcessName reads /proc/PID/comm.
 func (Machine) ProcessName(pid int) (string, error) {

@@ -66,6 +66,32 @@ func (r *Resolver) Command(pid int) (string, error) {
 	return string(bytes.ReplaceAll(bytes.TrimRight(text[:n], "\x00"), []byte{0}, []byte{' '})), nil
 }
 
+// Variable returns a variable of the environment that a process was started with. The result is "" if the process has
+// no such variable, or if the caller may not read its environment.
+func (r *Resolver) Variable(pid int, name string) string {
+	text, err := os.ReadFile(r.file(pid, "environ"))
+	if err != nil {
+		return ""
+	}
+	for entry := range strings.SplitSeq(string(text), "\x00") {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// InheritedVariable returns a variable of the environment of a process, or of its nearest ancestor that has one. It
+// finds variables that a process in between has removed, as sudo does.
+func (r *Resolver) InheritedVariable(pid int, name string) string {
+	for _, a := range r.Ancestors(pid) {
+		if value := r.Variable(a.PID, name); value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
 // Processes lists the processes of the machine, sorted by start time.
 func (r *Resolver) Processes() ([]Ancestor, error) {
 	all, err := r.proc.AllProcs()

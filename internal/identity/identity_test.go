@@ -318,6 +318,34 @@ func TestAncestorsAndCensus(t *testing.T) {
 	require.GreaterOrEqual(t, census[uint32(os.Getuid())], 1)
 }
 
+// A process in between, such as sudo, may have removed a variable from the environment.
+func TestInheritedVariable(t *testing.T) {
+	r := newResolver(t, Options{})
+	cmd := exec.Command("sh", "-c", "env -i NN_OWN=2 sleep 57; true")
+	cmd.Env = append(os.Environ(), "NN_AROUND=1", "NN_AROUND_TOO=3")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	inner := 0
+	require.Eventually(t, func() bool {
+		all, err := r.Processes()
+		require.NoError(t, err)
+		for _, p := range all {
+			_, parent, err := r.IDs(p.PID)
+			_, comm, _ := r.Program(p.PID)
+			if err == nil && parent == cmd.Process.Pid && comm == "sleep" {
+				inner = p.PID
+			}
+		}
+		return inner != 0
+	}, 10*time.Second, 10*time.Millisecond)
+	t.Cleanup(func() { _ = unix.Kill(inner, unix.SIGKILL) })
+	require.Equal(t, "2", r.Variable(inner, "NN_OWN"))
+	require.Empty(t, r.Variable(inner, "NN_AROUND"))
+	require.Equal(t, "1", r.InheritedVariable(inner, "NN_AROUND"))
+	require.Equal(t, "2", r.InheritedVariable(inner, "NN_OWN"))
+	require.Empty(t, r.InheritedVariable(inner, "NN_NONE"))
+}
+
 func TestBootID(t *testing.T) {
 	id, err := newResolver(t, Options{}).BootID()
 	require.NoError(t, err)
