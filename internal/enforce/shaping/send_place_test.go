@@ -287,7 +287,7 @@ func TestDivide(t *testing.T) {
 		for _, sent := range c.sends {
 			parts = append(parts, &part{sent: sent})
 		}
-		if got := divide(whole, parts); got != c.want {
+		if got := namespaceShare(whole, parts); got != c.want {
 			t.Errorf("%v: %v, want %v", c, got, c.want)
 		}
 	}

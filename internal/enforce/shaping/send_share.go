@@ -78,9 +78,10 @@ func (p *part) see(l bpf.Lane, perByte float64, now time.Time, nowNS uint64) {
 // idle reports whether the class needs no attention: nothing came recently, and it has no backlog.
 func (p *part) idle() bool { return p.child == 0 || p.quiet > shareQuiet && !p.waits }
 
-// divide returns the rate of each class with a backlog, where several classes together send what is due to one program.
-// Classes without a backlog need no more than they send.
-func divide(whole float64, parts []*part) float64 {
+// namespaceShare returns the rate of each class with a backlog, where several classes together send what is due to one
+// program: one in each network namespace. Classes without a backlog need no more than they send. Decision 8 says in which
+// case that is another division than pacing's.
+func namespaceShare(whole float64, parts []*part) float64 {
 	rest, hungry := whole, 0
 	for _, p := range parts {
 		if p.waits {
@@ -239,7 +240,7 @@ func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children
 		if err != nil {
 			return nil, false, err
 		}
-		rates[child] = divide(p.due(g, limit, nowNS), parts)
+		rates[child] = namespaceShare(p.due(g, limit, nowNS), parts)
 	}
 	for class, parts := range shared {
 		k, err := classOfChild(base, key, class|bpf.ChildDatagrams)
@@ -247,7 +248,7 @@ func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children
 			return nil, false, err
 		}
 		of := promiseOf(base, class, key.Node)
-		rate := divide(went.Due(clock, k, of.weight, of.bytesPerSec, limit, nowNS), parts)
+		rate := namespaceShare(went.Due(clock, k, of.weight, of.bytesPerSec, limit, nowNS), parts)
 		for _, p := range parts {
 			p.weight = of.weight
 			rates[p.child] = rate
