@@ -266,9 +266,9 @@ func counted(t *testing.T, k *Kernel, in *testbed.NetNS) (bytes int64) {
 	return bytes
 }
 
-// TestDivide checks how the rate that is due to a program is divided. Where the program wants less, it leaves the rest
+// TestNamespaceShare checks how the rate that is due to a program is divided. Where the program wants less, it leaves the rest
 // to where it wants more.
-func TestDivide(t *testing.T) {
+func TestNamespaceShare(t *testing.T) {
 	const whole = 1000
 	for _, c := range []struct {
 		waits, sends []float64 // rates of the classes that have a backlog, and of the others
@@ -277,6 +277,7 @@ func TestDivide(t *testing.T) {
 		{[]float64{400}, nil, whole},
 		{[]float64{400, 400}, nil, whole / 2},
 		{[]float64{400}, []float64{100}, 900},
+		{[]float64{400}, []float64{600, 0}, 400},
 		{[]float64{390, 380}, []float64{200, 0}, 400},
 		{nil, []float64{100, 100}, whole},
 	} {
