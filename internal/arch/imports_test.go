@@ -122,7 +122,7 @@ func broken(r rule, name string) bool {
 	return true
 }
 
-// What writes docs/reference is not linked into the program.
+// The program does not link the package that writes docs/reference.
 func TestProgramLinksNoReference(t *testing.T) {
 	for folder, ours := range imports(t) {
 		if ours["internal/reference"] && !strings.HasPrefix(folder, "internal/reference/") {

@@ -75,7 +75,7 @@ type Target struct {
 	Command string
 }
 
-// Who names the callers who may perform an action.
+// Who returns the callers who may perform an action.
 type Who int
 
 // Administrators may do everything.

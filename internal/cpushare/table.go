@@ -1,4 +1,4 @@
-// Package cpushare keeps CPU shares of processes: who wants which, whether that may be promised, the groups of the CPU
+// Package cpushare keeps CPU shares of processes: the requests, their admission, the groups of the CPU
 // controller that enforce them, and their state file. A share is on a process and its descendants, and separate from
 // limits on traffic. It does not outlast the boot.
 package cpushare

@@ -112,7 +112,7 @@ func (k *refusingKernel) Leave(id uint32) error {
 }
 
 // startRefusing starts a daemon whose kernel refuses calls. Unless a test changes that, it has no tick, at which it would
-// write the file anew.
+// write the file again.
 func startRefusing(t *testing.T, change ...func(*Options)) (*harness, *refusingKernel) {
 	k := &refusingKernel{Kernel: new(enforcetest.Kernel)}
 	opts := testOptions(t, k.Kernel)
@@ -285,7 +285,7 @@ func TestGroupIsLiftedWholeOrNot(t *testing.T) {
 	}
 }
 
-// What could not be undone is in the answer, with what helps.
+// The answer says which steps could not be undone, and what helps.
 func TestRefusedRequestThatIsNotUndone(t *testing.T) {
 	h, k := startRefusing(t, ticking)
 	k.refuse("SetDestinations", 1)
@@ -486,8 +486,8 @@ func TestScopeComesLastAndWithoutTheLock(t *testing.T) {
 	require.ErrorIs(t, <-slow, unix.EIO)
 }
 
-// A scope is a new limit beside that of its process. The next request finds it, and a refused one moves the process back. The
-// folders are no cgroups here, which is why they stay.
+// A scope is a new limit beside that of its process. The next request finds it, and a refused one moves the process
+// back. The folders are no cgroups here, which is why they stay.
 func TestScopeInPlainFolders(t *testing.T) {
 	h, k := startRefusing(t)
 	proc := sleeper(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// Who asks does not wait for who sets: no question takes the lock on the desired state.
+// A reader does not wait for a writer: no question takes the lock on the desired state.
 func TestReadersDoNotWaitForWriters(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))

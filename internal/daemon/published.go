@@ -83,7 +83,7 @@ func (d *Daemon) publish() {
 	}
 }
 
-// publishAll publishes the state that this daemon has taken over. What was changed before it served was not noted.
+// publishAll publishes the state that this daemon has taken over. Changes from the time before it served were not noted.
 func (d *Daemon) publishAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -102,7 +102,7 @@ func (h ruleHost) Apply(p rulefiles.Process) (node uint32, ok bool) {
 		h.settleDestinations(p.IsDestined)
 	}
 	if ok {
-		// From here on the limits are in force. The queue for datagrams may take longer.
+		// The limits are in force now. The queue for datagrams may take longer.
 		h.log.Debug("rules applied", "pid", p.Key, "program", p.Program, "after_exec", time.Duration(identity.SinceNS(p.Exec.TimeNS)))
 	}
 	h.readyMatched(int(p.Key))

@@ -304,7 +304,7 @@ func TestCgroupByPath(t *testing.T) {
 	h.eventually("the other stays", func() bool { return h.count() == 1 })
 }
 
-// Who raises one direction is told that the limit on both together still holds.
+// A caller who raises one direction reads that the limit on both together still holds.
 func TestTotalBelowANewLimit(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))

@@ -26,7 +26,7 @@ func upLapse(s enforce.NodeSpec) enforce.Lapse {
 	return s.Ceilings[enforce.OwnerAdmin][enforce.Up].Lapse
 }
 
-// A limit for a time comes before another one, which holds again when the time is over. The kernel side is told both.
+// A limit for a time comes before another one, which holds again when the time is over. The kernel side knows both.
 func TestLimitForATime(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -100,7 +100,7 @@ func TestLimitForATimeOverARestart(t *testing.T) {
 	require.Equal(t, upLapse(before), upLapse(after))
 	require.NoError(t, h.stop())
 
-	// After a reboot the kernel side has nothing, and the boot time begins anew.
+	// After a reboot the kernel side has nothing, and the boot time begins again.
 	rebooted := &enforcetest.Kernel{}
 	opts.OpenKernel = rebooted.Open
 	data, err := os.ReadFile(h.file.Path())

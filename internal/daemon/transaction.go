@@ -29,7 +29,7 @@ type transaction struct {
 func (d *Daemon) update(steps func(*transaction) error) error {
 	tx := &transaction{d: d}
 	if err := steps(tx); err != nil {
-		_ = tx.RollBack(err) // it logs what is left: nobody waits for an answer
+		_ = tx.RollBack(err) // it logs what is left, because no caller waits for an answer
 		return err
 	}
 	tx.Commit()

@@ -122,7 +122,7 @@ func (d *Daemon) countsAs(uid uint32) uint32 {
 	return uid
 }
 
-// countOf counts what users have of whom countsAs says that they count as one user. The function counts it for the users
+// countOf counts what all users have that count as one user (countsAs). The function counts it for the users
 // from a first to a last one.
 func (d *Daemon) countOf(as uint32, count func(first, last uint32) int) (all int) {
 	counted := d.countsAs(as) != as

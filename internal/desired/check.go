@@ -89,7 +89,7 @@ func (r *Record) check() error {
 	return nil
 }
 
-// limits returns all limits that the record has: of commands, of rules, and for a time.
+// limits returns all limits that the record has by commands and rules, with and without an end.
 func (r *Record) limits() []*limit.Limit {
 	all := []*limit.Limit{&r.Admin, &r.User}
 	if r.Rules != nil {

@@ -191,7 +191,7 @@ func (t *Table[N]) Same(res identity.Resolved) []N {
 	if res.Pending() {
 		ids = nil
 	}
-	if res.Renewed() { // pending subjects are told apart by their names only
+	if res.Renewed() { // only their names distinguish pending subjects
 		for _, id := range t.subject[res.Subject] {
 			k := t.keys[id]
 			if k.Kind == res.Kind && (k.Kernel == KernelKey{} || res.Pending()) && !slices.Contains(ids, id) {

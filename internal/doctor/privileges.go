@@ -81,7 +81,7 @@ func daemonPrivileges(pid int, effective uint64, pingGroupRange string) api.Chec
 	}
 }
 
-// probeMeans says what a daemon without raw sockets cannot do. That depends on the range of groups that may have ping
+// probeMeans says what a daemon without raw sockets cannot do. The answer depends on the range of groups that may have ping
 // sockets, such as "0 100". The daemon's group is 0; "1 0" is no group.
 func probeMeans(pingGroupRange string) string {
 	var first, last uint32

@@ -12,7 +12,7 @@ import (
 )
 
 // The kernel may evict the class of a program while a transmit has it, and give its memory to another program's class.
-// Then each is charged for what it sends itself: a class that is not its owner's is made anew.
+// Then each is charged for what it sends itself: a class of another owner is made again.
 func TestClassOfAnother(t *testing.T) {
 	t.Parallel()
 	const limit = 5e6

@@ -121,7 +121,7 @@ signal.pause()
 	after, to := read()
 	rate := (after - before) / (to - from)
 	t.Logf("%.2f of the limit is read", rate/limit)
-	// Before the first read, 16 times a second, a connection belongs to nobody who is limited.
+	// Before the first read, 16 times a second, a connection belongs to no limited program.
 	if rate > 1.5*limit || rate < 0.3*limit {
 		t.Errorf("%.0f bytes/s are read, want at most 1.5 of %.0f, and 0.3 at least", rate, limit)
 	}

@@ -99,7 +99,7 @@ wait()
 // stormStall is how long the receiver's device may take no packets while processes begin.
 const stormStall = 200 * time.Millisecond
 
-// wireUntil looks at the wire every 0.2 s until it is told to stop.
+// wireUntil looks at the wire every 0.2 s until its caller stops it.
 func (f *field) wireUntil(stop <-chan struct{}) (all []wired) {
 	every := time.NewTicker(200 * time.Millisecond)
 	defer every.Stop()

@@ -91,7 +91,7 @@ func (x *uringReader) open(what string) {
 }
 
 // Only an io_uring ring holds the socket by which a program receives. netnice finds the socket when the limit is set,
-// and again when the limit is set anew, on the process or its user.
+// and again when the limit is set again, on the process or its user.
 func TestDownIOUringAlone(t *testing.T) {
 	t.Parallel()
 	for _, c := range testutil.Subset([]struct {

@@ -2,7 +2,7 @@ package enforce
 
 import "time"
 
-// Kernel is the machine's enforcement state: what opens it returns this. Its users take one of the pieces, or declare
+// Kernel is the machine's enforcement state, as Open returns it. Its users take one of the pieces, or declare
 // what they need of one. All methods are idempotent and safe for concurrent use. After an error the previous limits stay
 // in force.
 type Kernel interface {

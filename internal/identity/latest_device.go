@@ -9,7 +9,7 @@ import (
 const LatestDevicePause = time.Minute
 
 // LatestDevice is the device of the default route as it was looked up last. A look reads all routes of the machine, and a
-// router has hundreds of thousands: nobody waits for a look that is under way. The zero value has not looked yet.
+// router has hundreds of thousands. No caller waits for a look that is under way. The zero value has not looked yet.
 type LatestDevice struct{ of atomic.Pointer[deviceAt] }
 
 // deviceAt is the device at a time; "" = there is none, or it is being looked for.

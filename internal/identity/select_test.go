@@ -25,7 +25,7 @@ func TestSelect(t *testing.T) {
 	require.Equal(t, Selected{Outermost: []int{15, 20, 50}, Inner: []int{40, 60}}, Select(all, curl, func(uint32) bool { return true }))
 	require.Equal(t, Selected{Others: 5}, Select(all, curl, func(uint32) bool { return false }))
 
-	// The list is no snapshot: a parent may have ended, and its id may be a descendant's by now.
+	// The list is no snapshot: a parent may have ended, and a descendant may have its id.
 	loop := []ProcessInfo{{PID: 5, Parent: 6}, {PID: 6, Parent: 5}, {PID: 9, Parent: 4, Comm: "curl"}}
 	require.Equal(t, Selected{Outermost: []int{9}}, Select(loop, curl, func(uint32) bool { return true }))
 	five := func(p ProcessInfo) bool { return p.PID == 5 }

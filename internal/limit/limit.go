@@ -1,4 +1,4 @@
-// Package limit defines a limit: what one owner requests for one subject. It has one table of a limit's fields (see
+// Package limit defines a limit, which is one owner's request for one subject. It has one table of a limit's fields (see
 // fields.go), which drives everything that treats fields alike. It knows no subjects, and nothing that is in force.
 package limit
 

@@ -106,7 +106,7 @@ func TestLiftsOnly(t *testing.T) {
 	}
 }
 
-// What the kernel side is told of limits says what they were, as far as it keeps them by owner.
+// The kernel side's node of limits says what they were, as far as it keeps them by owner.
 func TestOfNode(t *testing.T) {
 	o := Owners{enforce.OwnerAdmin: {Up: 5, Total: 9, Min: 2, MinDown: 3, Weight: 20, Loopback: true, DSCP: 9, Line: Line{Overhead: 4}}, enforce.OwnerUser: {Down: 6, BurstNS: 5e6}}
 	spec := enforce.NodeSpec{

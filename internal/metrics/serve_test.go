@@ -19,7 +19,7 @@ type idle struct{}
 func (idle) Status(context.Context) (*api.Status, error)  { return &api.Status{}, nil }
 func (idle) Nodes(context.Context) (*api.NodeList, error) { return &api.NodeList{}, nil }
 
-// What is served is what is printed, and serving ends with the context.
+// The server sends the same text as the command prints, and serving ends with the context.
 func TestServe(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(NewCollector(idle{}))

@@ -34,7 +34,7 @@ type sampler struct {
 	kernel   Figures
 	resolver *identity.Resolver
 	// changes counts the changes after which a reading is outdated. It is no part of the lock's, under which the kernel
-	// side is read: who changes something does not wait for that.
+	// side is read. A change does not wait for that.
 	changes atomic.Uint64
 
 	mu   sync.Mutex
@@ -114,7 +114,7 @@ func (s *Sample) countBacklogs() {
 	}
 }
 
-// Figures returns a reading of the counters and sockets of all nodes that is no older than the last change.
+// Figures returns a reading of the counters and sockets of all nodes, made after the last change.
 func (o *Observer) Figures() (Sample, error) { return o.sampler.full() }
 
 // FiguresOf returns a reading of the counters and sockets of one node.

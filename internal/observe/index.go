@@ -10,8 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// A snapshot has an index of what its nodes are on, and of whom else they concern. So neither the admission of a
-// guarantee nor the answer about one node searches all nodes.
+// A snapshot has an index of the subjects of its nodes, and of the other users that they concern. Thus neither the
+// admission of a guarantee nor the answer about one node searches all nodes.
 
 // keyKind is a kind of keys of the index.
 type keyKind uint8

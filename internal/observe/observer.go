@@ -38,7 +38,7 @@ type Options struct {
 }
 
 // Observer answers questions about the last published snapshot. All methods may be called at the same time. Methods that
-// take a snapshot are also for the writer, who asks about a snapshot that is not published yet.
+// take a snapshot are also for the writer: its snapshot is not published yet.
 type Observer struct {
 	log       *slog.Logger
 	kernel    Figures

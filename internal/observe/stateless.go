@@ -13,9 +13,9 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// A stateless socket has no room for netnice's state: see enforce.StatelessStats. The kernel side notes it by its cookie
-// and does not learn that it was closed. So lists leave out those whose process has ended. A question about one process
-// compares them with the sockets of its network namespace.
+// A stateless socket has no room for netnice's state: see enforce.StatelessStats. The kernel side notes it by its
+// cookie and does not learn that it was closed. Lists therefore leave out those whose process has ended. A question
+// about one process compares them with the sockets of its network namespace.
 
 // stateless reads the stateless sockets of processes that still run. The caller must not hold a lock under which limits
 // are set.

@@ -44,7 +44,7 @@ func TestStatelessSocketsOfNodes(t *testing.T) {
 	h.mem.mu.Lock()
 	h.mem.whole.Sockets = append(h.mem.whole.Sockets,
 		enforce.StatelessSocket{Cookie: 3, PID: uint32(ended.Process.Pid), StartBoottimeNS: 1, Nodes: []uint32{7, 9}},
-		enforce.StatelessSocket{Cookie: 4, Nodes: []uint32{9}}) // of no known process
+		enforce.StatelessSocket{Cookie: 4, Nodes: []uint32{9}}) // its process is not known
 	h.mem.mu.Unlock()
 	h.Outdate()
 	count := make(map[uint32]int)
@@ -116,7 +116,7 @@ func TestWhyNamesStatelessSockets(t *testing.T) {
 	require.Empty(t, ask(other).Sockets)
 }
 
-// A user of more such sockets than the kernel side notes is told that the forgotten ones are stopped.
+// A user of more such sockets than the kernel side notes reads that the forgotten ones are stopped.
 func TestWhyTellsOfForgottenSockets(t *testing.T) {
 	h := newHarness(t)
 	h.wholeOf(nil)

@@ -30,10 +30,10 @@ type Step struct {
 // Difference returns the steps that bring the kernel from the nodes that it has, by their ids, to those that are wanted.
 // A node that the kernel has stays if it is wanted, and also if stays says so, because it is not the plan's.
 //
-// First comes what tightens, then the assignment of destinations, then what loosens. So after each step nobody may send
-// more than both the old and the new nodes allow. A change that tightens a node in one way and loosens it in another
-// takes two steps. There is one exception: a node with the subject of a new one is removed before that, because the kernel
-// refuses a second node of a subject.
+// First comes what tightens, then the assignment of destinations, then what loosens. Therefore, after each step nobody
+// may send more than both the old and the new nodes allow. A change that tightens a node in one way and loosens it in
+// another takes two steps. There is one exception: a node with the subject of a new one is removed before that, because
+// the kernel refuses a second node of a subject.
 func Difference(has map[uint32]enforce.NodeSpec, wanted iter.Seq[enforce.NodeSpec], stays func(enforce.NodeSpec) bool) []Step {
 	var tighten, loosen, remove []Step
 	assigns := false

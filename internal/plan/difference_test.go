@@ -228,7 +228,7 @@ func (m *model) follow(t *rapid.T, next state) int {
 	return len(steps)
 }
 
-// Whatever the kernel has and should have: the steps of the difference end in the latter, and on the way nobody may
+// For any two states of the kernel the steps of the difference end in the latter, and on the way nobody may
 // send or receive more than both allow.
 func TestStepsAllowNoMore(t *testing.T) {
 	const enough = 100_000

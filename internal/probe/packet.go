@@ -84,7 +84,7 @@ func MinSize(kind Kind, v6 bool) int {
 	}
 }
 
-// nonStandard marks an originate time that is no time of day (RFC 792). Hosts return such a value
+// nonStandard marks an originate time outside the times of day (RFC 792). Hosts return such a value
 // unchanged, so it can be a cookie.
 const nonStandard = 1 << 31
 

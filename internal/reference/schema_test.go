@@ -48,7 +48,7 @@ func TestAPIIsOpenAPI(t *testing.T) {
 	require.Error(t, schema.Validate(asJSON(t, doc)), "a path without a slash")
 }
 
-// What the Go types send is valid by the schemas of the document: with all fields set, and with none.
+// The JSON of the Go types is valid by the schemas of the document: with all fields set, and with none.
 func TestSchemasHoldForValues(t *testing.T) {
 	const name = "netnice:api"
 	c := jsonschema.NewCompiler()

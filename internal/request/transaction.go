@@ -2,8 +2,8 @@ package request
 
 import "slices"
 
-// Transaction is a change of several things, all or none: what undoes its steps, and what is left for its end. The zero
-// value is one without a step.
+// Transaction is a change of several things, all or none. It holds the calls that undo its steps, and those that are
+// left for its end. The zero value is one without a step.
 type Transaction struct {
 	undo         []func() error // in the order of the steps
 	writes, then []func()

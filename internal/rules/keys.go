@@ -23,7 +23,8 @@ const (
 	rateForm  = "text: a rate with its unit, or `\"none\"`"
 )
 
-// Keys returns the keys that a rule may have: whom it is for, which connections, when, and what it sets.
+// Keys returns the keys that a rule may have: for the processes and connections that it matches, for its times, and for
+// what it sets.
 func Keys() []Key {
 	return []Key{
 		{Name: "name", Value: "text of 1 to 64 characters", Example: `"scp"`, Means: "The name that lists show. Each rule of a file has a name of its own."},

@@ -92,7 +92,7 @@ func TestTypedInSeveralLines(t *testing.T) {
 	}
 }
 
-// The history has a line as it was typed, and a word that is no rate is refused.
+// The history has a line as it was typed, and a wrong rate is refused.
 func TestTypedInOneLine(t *testing.T) {
 	for name, argv := range map[string][]string{"bash": {"--noprofile", "--norc", "-i"}, "zsh": {"-f", "-i"}} {
 		t.Run(name, func(t *testing.T) {

@@ -54,7 +54,7 @@ func TestObject(t *testing.T) {
 	require.Equal(t, 7, back.Count)
 	require.False(t, f.IsBehind(path))
 
-	// Somebody else removes the file, or changes it.
+	// Another program removes the file, or changes it.
 	for _, spoil := range []func() error{
 		func() error { return os.Remove(path) },
 		func() error { return os.WriteFile(path, []byte("another text"), 0o600) },

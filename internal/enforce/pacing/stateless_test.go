@@ -44,7 +44,7 @@ func TestStatelessSockets(t *testing.T) {
 }
 
 // While no socket was noted, one number is read: the other maps are missing here, and a look at them would panic. Once
-// half of the table was noted, the users are told whose sockets may have been forgotten.
+// half of the table was noted, the kernel side names the users whose sockets may have been forgotten.
 func TestStatelessReadsNothingInVain(t *testing.T) {
 	testutil.RequireRoot(t)
 	made := func(spec ebpf.MapSpec) *ebpf.Map {

@@ -13,7 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// bootTime returns the time on the clock of a lapse, so much later than now.
+// bootTime returns the time on the clock of a lapse that is later than now by a span.
 func bootTime(t *testing.T, after time.Duration) uint64 {
 	t.Helper()
 	var now unix.Timespec

@@ -143,7 +143,7 @@ func TestMemberJoinsWithoutAChangeOfTheLimit(t *testing.T) {
 	require.Len(t, h.weights(), 2)
 }
 
-// What another user has requested of a process, before it changed its user, stays.
+// The limit that another user requested of a process before it changed its user stays.
 func TestMemberWithAnotherUsersLimit(t *testing.T) {
 	h := newHarness(t)
 	a := h.process(bob.UID)
@@ -164,7 +164,7 @@ func TestMemberWithAnotherUsersLimit(t *testing.T) {
 	require.Contains(t, testutil.RequireFault(t, api.CodeDenied, err).Message, "group:g is another user's")
 }
 
-// If the kernel refuses a member, nobody has joined, and the group is as it was.
+// If the kernel refuses a member, nobody has joined, and the group is unchanged.
 func TestJoinIsUndone(t *testing.T) {
 	h := newHarness(t)
 	a, b := h.process(0), h.process(0)

@@ -3,8 +3,8 @@
 // connections each has. A group ends with its last member.
 //
 // The package has the requests about groups and members: it decides who may join or leave, in which order that is
-// brought into force, and how it is undone. It knows who has the limits by an interface, Host. It remembers nothing: the
-// name of the group is a part of a member's node, and ends with it.
+// brought into force, and how it is undone. It knows the owner of the limits, the daemon, by an interface, Host. It
+// remembers nothing: the name of the group is a part of a member's node, and ends with it.
 package groups
 
 import (

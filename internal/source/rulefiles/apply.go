@@ -187,7 +187,7 @@ type Process struct {
 	Exec *enforce.Exec
 	// IsDestined says that one of the rules is for a part of the traffic.
 	IsDestined bool
-	// UsersMatch says that rules of the process's user match, who is the owner of what these request.
+	// UsersMatch says that rules of the process's user match. That user owns what these request.
 	UsersMatch bool
 	// Shared lists the rules with one limit for all processes that they match: the process becomes a member.
 	Shared []Shared

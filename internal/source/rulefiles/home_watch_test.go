@@ -12,7 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Each change on the way to a user's own rules is told, and nothing else that happens in a home.
+// The watch reports each change on the way to a user's own rules, and nothing else that happens in a home.
 func TestHomeWatch(t *testing.T) {
 	const uid = 1_999_000_300
 	var w homeWatch

@@ -157,8 +157,8 @@ func TestEventsOfRules(t *testing.T) {
 	require.NotEmpty(t, told[2].Problems)
 }
 
-// A source whose host has lifted everything for good reads no rules any more. Of rules that were read before, nothing
-// holds after an exec.
+// A source whose host has lifted everything for good reads no rules any more. Rules that were read before have no
+// effect: nothing holds after an exec.
 func TestNothingIsAppliedAfterDown(t *testing.T) {
 	a, b := name("a"), name("b")
 	c := newHarness(t, rule(a, "up = '1MB/s'"), nil)

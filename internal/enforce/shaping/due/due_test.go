@@ -35,8 +35,8 @@ func (c *clockOf) due(p *Progress, part float64) float64 {
 	return p.Went(c.Clock, c.limit, uint64(c.now)).Due(c.Clock, k, usual, 0, c.limit, uint64(c.now))
 }
 
-// Under a low limit, only a payment for a small packet may fall between two samples. That is not what the class is due: at a
-// hundredth of the limit, one packet kept the others waiting for 14 s.
+// Under a low limit, only a payment for a small packet may fall between two samples. That is not what the class is due:
+// at a hundredth of the limit, one packet kept the others waiting for 14 s.
 func TestShareOfALowLimit(t *testing.T) {
 	for _, limit := range []uint64{1000, 10_000, 30_000} {
 		c, p := &clockOf{limit: limit}, &Progress{}
@@ -95,7 +95,7 @@ func TestShareOfAFreshClock(t *testing.T) {
 	require.InDelta(t, 1_000_000, c.due(p, 1), 250_000)
 }
 
-// What was read while another limit held says nothing of this one.
+// Readings from the time of another limit say nothing of this one.
 func TestShareOfAChangedLimit(t *testing.T) {
 	c, p := &clockOf{limit: 10_000_000}, &Progress{}
 	for range 20 {
