@@ -111,18 +111,11 @@ func eventColour(kind api.EventType) string {
 
 // eventText describes an event in a line.
 func (a *App) eventText(e api.Event) string {
-	who := ""
-	if e.Subject != nil {
-		who = printable(e.Subject.String())
-		if e.Name != "" && e.Name != e.Subject.ID && e.Name != string(e.Subject.Kind) {
-			who += " (" + printable(e.Name) + ")"
-		}
-	}
+	subject := eventSubject(e)
 	by := ""
 	if e.By != "" {
 		by = ", by " + printable(e.By)
 	}
-	limits := a.nodeText(&api.Node{Limits: e.Limits})
 	switch e.Type {
 	case api.EventHello:
 		text := fmt.Sprintf("listening to the daemon, pid %d", e.PID)
@@ -130,32 +123,10 @@ func (a *App) eventText(e api.Event) string {
 			text += fmt.Sprintf("; it has taken over %s and set %d again", count(e.Adopted, "limit"), e.SetAgain)
 		}
 		return text
-	case api.EventLimitSet:
-		text := fmt.Sprintf("limit set      %s: %s%s", who, limits, by)
-		if e.Processes+e.Sockets > 0 {
-			text += fmt.Sprintf("; %s and %s obey", count(e.Processes, "process"), count(e.Sockets, "socket"))
-		}
-		return text
-	case api.EventLimitChanged:
-		return fmt.Sprintf("limit changed  %s: %s%s", who, limits, by)
-	case api.EventLimitLifted:
-		return fmt.Sprintf("limit lifted   %s: it was %s%s", who, limits, by)
-	case api.EventLimitEnded:
-		return fmt.Sprintf("limit ended    %s: it is gone", who)
-	case api.EventLimitFailed:
-		return fmt.Sprintf("limit fails    %s: %s", who, printable(e.Message))
-	case api.EventNameChanged:
-		return fmt.Sprintf("name changed   %s: %s", who, printable(e.Message))
-	case api.EventRuleMatched:
-		var names []string
-		for _, r := range e.Rules {
-			names = append(names, fmt.Sprintf("%s (%s:%d)", printable(r.Name), printable(r.File), r.Line))
-		}
-		return fmt.Sprintf("rule matched   %s: %s, which runs %s", who, strings.Join(names, ", "), printable(e.Program))
-	case api.EventRulesRead:
-		return fmt.Sprintf("rules read     of %s: %s", printable(e.Owner), count(int(e.Count), "rule"))
-	case api.EventRulesRefused:
-		return fmt.Sprintf("rules refused  of %s: %s; those from before stay (netnice rules list)", printable(e.Owner), count(len(e.Problems), "mistake"))
+	case api.EventLimitSet, api.EventLimitChanged, api.EventLimitLifted, api.EventLimitEnded, api.EventLimitFailed, api.EventNameChanged:
+		return a.limitEventText(e, subject, by)
+	case api.EventRuleMatched, api.EventRulesRead, api.EventRulesRefused:
+		return ruleEventText(e, subject)
 	case api.EventQueueMade:
 		return fmt.Sprintf("queue made     %s, in network namespace %d", printable(string(e.Direction)), e.Netns)
 	case api.EventQueueGone:
@@ -165,9 +136,9 @@ func (a *App) eventText(e api.Event) string {
 		if e.Drops != nil {
 			u = api.Usage{Dropped: e.Drops.QueueFull + e.Drops.NoQueue + e.Drops.Ahead, DroppedFor: *e.Drops}
 		}
-		return fmt.Sprintf("drops begin    %s %s: %s", who, printable(string(e.Direction)), dropText(u))
+		return fmt.Sprintf("drops begin    %s %s: %s", subject, printable(string(e.Direction)), dropText(u))
 	case api.EventPowerSet, api.EventPowerChanged, api.EventPowerLifted, api.EventPowerEnded:
-		return a.powerEventText(e, who, by)
+		return a.powerEventText(e, subject, by)
 	case api.EventDaemonLeaves:
 		if e.LimitsStay {
 			return "daemon leaves  the limits stay in force"
@@ -176,7 +147,56 @@ func (a *App) eventText(e api.Event) string {
 	case api.EventMissed:
 		return fmt.Sprintf("missed         %s: this reader was too slow", count(int(e.Count), "event"))
 	}
-	return strings.TrimSpace(printable(string(e.Type)) + " " + who)
+	return strings.TrimSpace(printable(string(e.Type)) + " " + subject)
+}
+
+// eventSubject names the subject of an event, "" if it has none.
+func eventSubject(e api.Event) string {
+	if e.Subject == nil {
+		return ""
+	}
+	text := printable(e.Subject.String())
+	if e.Name != "" && e.Name != e.Subject.ID && e.Name != string(e.Subject.Kind) {
+		text += " (" + printable(e.Name) + ")"
+	}
+	return text
+}
+
+// limitEventText describes a change of a limit.
+func (a *App) limitEventText(e api.Event, subject, by string) string {
+	limits := a.nodeText(&api.Node{Limits: e.Limits})
+	switch e.Type {
+	case api.EventLimitSet:
+		text := fmt.Sprintf("limit set      %s: %s%s", subject, limits, by)
+		if e.Processes+e.Sockets > 0 {
+			text += fmt.Sprintf("; %s and %s obey", count(e.Processes, "process"), count(e.Sockets, "socket"))
+		}
+		return text
+	case api.EventLimitChanged:
+		return fmt.Sprintf("limit changed  %s: %s%s", subject, limits, by)
+	case api.EventLimitLifted:
+		return fmt.Sprintf("limit lifted   %s: it was %s%s", subject, limits, by)
+	case api.EventLimitEnded:
+		return fmt.Sprintf("limit ended    %s: it is gone", subject)
+	case api.EventLimitFailed:
+		return fmt.Sprintf("limit fails    %s: %s", subject, printable(e.Message))
+	}
+	return fmt.Sprintf("name changed   %s: %s", subject, printable(e.Message))
+}
+
+// ruleEventText describes what happened to rules, or by them.
+func ruleEventText(e api.Event, subject string) string {
+	switch e.Type {
+	case api.EventRulesRead:
+		return fmt.Sprintf("rules read     of %s: %s", printable(e.Owner), count(int(e.Count), "rule"))
+	case api.EventRulesRefused:
+		return fmt.Sprintf("rules refused  of %s: %s; those from before stay (netnice rules list)", printable(e.Owner), count(len(e.Problems), "mistake"))
+	}
+	var names []string
+	for _, r := range e.Rules {
+		names = append(names, fmt.Sprintf("%s (%s:%d)", printable(r.Name), printable(r.File), r.Line))
+	}
+	return fmt.Sprintf("rule matched   %s: %s, which runs %s", subject, strings.Join(names, ", "), printable(e.Program))
 }
 
 // powerEventText describes a change of a share of the processors.

@@ -14,8 +14,8 @@ import (
 )
 
 func (a *App) up() *cobra.Command {
-	var where daemonFlags
-	var dryRun, replace, alone bool
+	var f upFlags
+	var alone bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start the daemon, so that users can set limits",
@@ -29,52 +29,64 @@ that you call, such as a newer one, also where nobody finds it on its socket.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), writeTimeout)
 			defer cancel()
-			c := client.New(a.socket)
-			defer c.Close()
-			bySystemd := func() bool { return !alone && where.usual(cmd) && a.System.HasService(ctx, a.socket) }
-			start := func(again bool) error {
-				if bySystemd() {
-					return a.startService(ctx, c, again)
-				}
-				return a.startUp(ctx, c, &where)
-			}
-			status, err := c.Status(ctx)
-			if r, found := a.runningSilent(err, where.stateDir); found {
-				if replace || dryRun || !a.reached(ctx, c) {
-					return a.upSilent(ctx, r, &where, replace, dryRun, start)
-				}
-				status, err = c.Status(ctx)
-			}
-			switch {
-			case err == nil && !status.OnDemand && !replace:
-				fmt.Fprintf(a.Out, "the daemon is up, pid %d (unchanged)\n", status.PID)
-				return nil
-			case err != nil && !errors.Is(err, client.ErrNoDaemon):
-				return err
-			case a.System.EUID() != 0:
-				return failWith(exitDenied, "sudo netnice up", "only root can start the daemon")
-			case dryRun:
-				if err == nil {
-					fmt.Fprintf(a.Out, "would replace the daemon, pid %d\n", status.PID)
-				} else {
-					fmt.Fprintln(a.Out, "would start the daemon")
-				}
-				return nil
-			case err == nil && (!a.inService(status.PID) || !bySystemd()): // else systemd restarts the daemon
-				if err := a.replace(ctx, status, where.stateDir); err != nil {
-					return err
-				}
-			}
-			return start(err == nil)
+			f.bySystemd = func() bool { return !alone && f.where.usual(cmd) && a.System.HasService(ctx, a.socket) }
+			return a.bringUp(ctx, &f)
 		},
 	}
-	where.add(a, cmd)
-	where.addBeside(a, cmd)
-	where.addConfig(cmd)
-	dryRunFlag(cmd, &dryRun)
+	f.where.add(a, cmd)
+	f.where.addBeside(a, cmd)
+	f.where.addConfig(cmd)
+	dryRunFlag(cmd, &f.dryRun)
 	cmd.Flags().BoolVar(&alone, "detach", false, "not by systemd: the daemon is a process by itself, with a log file")
-	cmd.Flags().BoolVar(&replace, "replace", false, "replace a daemon that runs; limits hold meanwhile")
+	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace a daemon that runs; limits hold meanwhile")
 	return cmd
+}
+
+// upFlags says how a daemon is started, and whether one that runs is replaced.
+type upFlags struct {
+	where           daemonFlags
+	dryRun, replace bool
+	bySystemd       func() bool // systemd is to start the daemon
+}
+
+// bringUp starts a daemon unless one runs that stays.
+func (a *App) bringUp(ctx context.Context, f *upFlags) error {
+	c := client.New(a.socket)
+	defer c.Close()
+	start := func(again bool) error {
+		if f.bySystemd() {
+			return a.startService(ctx, c, again)
+		}
+		return a.startUp(ctx, c, &f.where)
+	}
+	status, err := c.Status(ctx)
+	if r, found := a.runningSilent(err, f.where.stateDir); found {
+		if f.replace || f.dryRun || !a.reached(ctx, c) {
+			return a.upSilent(ctx, r, &f.where, f.replace, f.dryRun, start)
+		}
+		status, err = c.Status(ctx)
+	}
+	switch {
+	case err == nil && !status.OnDemand && !f.replace:
+		fmt.Fprintf(a.Out, "the daemon is up, pid %d (unchanged)\n", status.PID)
+		return nil
+	case err != nil && !errors.Is(err, client.ErrNoDaemon):
+		return err
+	case a.System.EUID() != 0:
+		return failWith(exitDenied, "sudo netnice up", "only root can start the daemon")
+	case f.dryRun:
+		if err == nil {
+			fmt.Fprintf(a.Out, "would replace the daemon, pid %d\n", status.PID)
+		} else {
+			fmt.Fprintln(a.Out, "would start the daemon")
+		}
+		return nil
+	case err == nil && (!a.inService(status.PID) || !f.bySystemd()): // else systemd restarts the daemon
+		if err := a.replace(ctx, status, f.where.stateDir); err != nil {
+			return err
+		}
+	}
+	return start(err == nil)
 }
 
 // upSilent is up where a daemon runs that does not listen on its socket.
