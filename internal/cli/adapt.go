@@ -16,12 +16,7 @@ import (
 )
 
 func (a *App) adapt() *cobra.Command {
-	var asJSON, dryRun, tcp, all bool
-	var share string
-	var port uint16
-	rate := func() optional[uint64] { return optional[uint64]{parse: units.ParseRate, kind: kindRate} }
-	start, least, most := rate(), rate(), rate()
-	backlog := optional[uint64]{parse: parseBacklog, kind: "time"}
+	var f adaptFlags
 	cmd := &cobra.Command{
 		Use:   "adapt [HOST|PREFIX[,!PREFIX]|--to-all [off]]",
 		Short: "Have what is sent to a host, or to many, follow what the path carries",
@@ -42,63 +37,94 @@ another, as the list has it.`,
 		Example: "  netnice adapt 192.0.2.7\n  netnice adapt video.example.com --share 30% --most 20mbit\n  netnice adapt voice.example.com --backlog 200ms\n  netnice adapt 'any,!192.168.0.0/16'\n  netnice adapt 192.0.2.7 off\n  netnice adapt",
 		Args:    between(0, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if all {
+			if f.all {
 				args = append([]string{"any"}, args...)
 			}
 			if len(args) > 2 {
 				return fail("netnice adapt --to-all, or netnice adapt "+shell.Word(args[1]), "--to-all takes no host")
 			}
 			if len(args) == 0 {
-				if cmd.Flags().Changed("share") || tcp || start.value != nil || least.value != nil || most.value != nil || backlog.value != nil || port != 0 {
+				if f.said() {
 					return fail("netnice adapt 192.0.2.7 --share 30%", "no host is named")
 				}
-				return a.listAdapted(cmd.Context(), asJSON)
+				return a.listAdapted(cmd.Context(), f.asJSON)
 			}
-			host, netns, err := splitNamespace(args[0])
+			request, err := f.request(args)
 			if err != nil {
 				return err
 			}
-			request := api.AdaptRequest{Host: host, TCP: tcp, ReflectorPort: port, DryRun: dryRun}
-			for _, r := range []struct {
-				from optional[uint64]
-				to   *uint64
-			}{{start, &request.StartBytesPerSec}, {least, &request.LeastBytesPerSec}, {most, &request.MostBytesPerSec}, {backlog, &request.BacklogNS}} {
-				if r.from.value != nil {
-					*r.to = *r.from.value
-				}
-			}
-			if cmd.Flags().Changed("share") {
-				if request.SharePPM, err = parseShare(share); err != nil {
-					return err
-				}
-			}
-			if len(args) == 2 {
-				if args[1] != "off" {
-					return fail("netnice adapt "+shell.Word(args[0])+" off", "%q is not off", args[1])
-				}
-				request = api.AdaptRequest{Host: host, Off: true, DryRun: dryRun}
-			}
-			if request.Netns, request.NetnsNamed = netns, netns != 0; !request.NetnsNamed {
-				if request.Netns, err = netnamespace.Of("self"); err != nil {
-					return err
-				}
-			}
-			return a.setAdapt(cmd.Context(), request, asJSON)
+			return a.setAdapt(cmd.Context(), request, f.asJSON)
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&share, "share", "50%", "of the path's capacity, kept beside traffic that fills the path: `10%` to 100%")
-	flags.BoolVar(&tcp, "tcp", false, "pace what TCP sends there, too")
-	flags.Var(&start, "start", "begin with this, instead of measuring")
-	flags.Var(&least, "least", "never less (8 kbit/s)")
-	flags.Var(&most, "most", "never more")
-	completeRates(cmd, "start", "least", "most")
-	flags.Var(&backlog, "backlog", "datagrams wait here for so long at most, more are dropped: 10ms to 1m (1s)")
-	flags.Uint16Var(&port, "reflector", 0, "UDP `port` of a netnice probe --reflect there, instead of ICMP")
-	flags.BoolVar(&all, "to-all", false, "every host to which something is sent")
-	jsonFlag(cmd, &asJSON)
-	dryRunFlag(cmd, &dryRun)
+	f.add(cmd)
 	return cmd
+}
+
+// adaptFlags are the flags of adapt.
+type adaptFlags struct {
+	cmd                        *cobra.Command
+	asJSON, dryRun, tcp, all   bool
+	share                      string
+	port                       uint16
+	start, least, most, backlog optional[uint64]
+}
+
+func (f *adaptFlags) add(cmd *cobra.Command) {
+	f.cmd = cmd
+	f.start = optional[uint64]{parse: units.ParseRate, kind: kindRate}
+	f.least, f.most = f.start, f.start
+	f.backlog = optional[uint64]{parse: parseBacklog, kind: "time"}
+	flags := cmd.Flags()
+	flags.StringVar(&f.share, "share", "50%", "of the path's capacity, kept beside traffic that fills the path: `10%` to 100%")
+	flags.BoolVar(&f.tcp, "tcp", false, "pace what TCP sends there, too")
+	flags.Var(&f.start, "start", "begin with this, instead of measuring")
+	flags.Var(&f.least, "least", "never less (8 kbit/s)")
+	flags.Var(&f.most, "most", "never more")
+	completeRates(cmd, "start", "least", "most")
+	flags.Var(&f.backlog, "backlog", "datagrams wait here for so long at most, more are dropped: 10ms to 1m (1s)")
+	flags.Uint16Var(&f.port, "reflector", 0, "UDP `port` of a netnice probe --reflect there, instead of ICMP")
+	flags.BoolVar(&f.all, "to-all", false, "every host to which something is sent")
+	jsonFlag(cmd, &f.asJSON)
+	dryRunFlag(cmd, &f.dryRun)
+}
+
+// said reports whether a flag says how to adapt.
+func (f *adaptFlags) said() bool {
+	return f.cmd.Flags().Changed("share") || f.tcp || f.start.value != nil || f.least.value != nil || f.most.value != nil || f.backlog.value != nil || f.port != 0
+}
+
+// request returns the request for a host, and for "off" if that is the second word.
+func (f *adaptFlags) request(args []string) (request api.AdaptRequest, err error) {
+	host, netns, err := splitNamespace(args[0])
+	if err != nil {
+		return request, err
+	}
+	request = api.AdaptRequest{Host: host, TCP: f.tcp, ReflectorPort: f.port, DryRun: f.dryRun}
+	for _, r := range []struct {
+		from optional[uint64]
+		to   *uint64
+	}{{f.start, &request.StartBytesPerSec}, {f.least, &request.LeastBytesPerSec}, {f.most, &request.MostBytesPerSec}, {f.backlog, &request.BacklogNS}} {
+		if r.from.value != nil {
+			*r.to = *r.from.value
+		}
+	}
+	if f.cmd.Flags().Changed("share") {
+		if request.SharePPM, err = parseShare(f.share); err != nil {
+			return request, err
+		}
+	}
+	if len(args) == 2 {
+		if args[1] != "off" {
+			return request, fail("netnice adapt "+shell.Word(args[0])+" off", "%q is not off", args[1])
+		}
+		request = api.AdaptRequest{Host: host, Off: true, DryRun: f.dryRun}
+	}
+	if request.Netns, request.NetnsNamed = netns, netns != 0; !request.NetnsNamed {
+		if request.Netns, err = netnamespace.Of("self"); err != nil {
+			return request, err
+		}
+	}
+	return request, nil
 }
 
 // splitNamespace splits HOST@NUMBER. The number is that of a network namespace; 0 = the word has none.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strconv"
@@ -14,12 +15,7 @@ import (
 
 func (a *App) reserve() *cobra.Command {
 	var subject subjectFlags
-	var link string
-	var extra, release, asJSON, dryRun bool
-	period := optional[uint64]{parse: units.ParseDuration, kind: "time"}
-	slice, lasts := period, period
-	var processors cpuFlags
-	grant := optional[uint32]{parse: parsePart, kind: "percent"}
+	var f reserveFlags
 	cmd := &cobra.Command{
 		Use:   "reserve SUBJECT --link DEVICE --period TIME --slice TIME [--extra] [--for TIME] | --pid P --cpu-period TIME --cpu-slice TIME [--cpu-extra] | --pid P --rate RATE --cpu auto | SUBJECT --release | --user NAME --link DEVICE --grant PERCENT",
 		Short: "Reserve a slice of a link's time, or of the processors', in each period",
@@ -55,62 +51,95 @@ processors for each Mbit/s is measured as it sends, reserved with a margin, watc
 			if err != nil {
 				return err
 			}
-			if grant.value != nil {
-				return a.grant(cmd, s, link, *grant.value, period.value != nil || slice.value != nil || lasts.value != nil || extra || release, dryRun, asJSON)
-			}
-			if processors.said() || release && s.Kind == api.KindPID {
-				done, err := a.reserveCPU(cmd.Context(), s, processors, release, dryRun, asJSON)
-				ofLink := link != "" || period.value != nil || slice.value != nil || release && a.reservesLink(cmd.Context(), s)
-				if err != nil || done && !ofLink {
-					return err
-				}
-			}
-			r := api.Reservation{Link: linkHere(api.Subject{Kind: api.KindLink, ID: link}).ID, Extra: extra}
-			switch {
-			case release && (period.value != nil || slice.value != nil || lasts.value != nil || extra):
-				return fail("netnice reserve "+s.String()+" --release", "--release takes no slice")
-			case release:
-				r = api.Reservation{}
-			case link == "" || period.value == nil || slice.value == nil || *slice.value == 0:
-				return fail("netnice reserve "+s.String()+" --link eth0 --period 10ms --slice 2ms", "a reservation needs a link, a period and a slice")
-			default:
-				r.PeriodNS, r.SliceNS = *period.value, *slice.value
-				if lasts.value != nil {
-					r.ForNS = *lasts.value
-				}
-			}
-			return a.apply(cmd.Context(), api.SetRequest{Subject: s, Wish: api.Wish{Reserve: &r}, DryRun: dryRun}, asJSON)
+			return a.runReserve(cmd.Context(), s, &f)
 		},
 	}
 	subject.addWho(a, cmd)
-	flags := cmd.Flags()
-	flags.StringVar(&link, "link", "", "the network `device` whose time it is")
-	_ = cmd.RegisterFlagCompletionFunc("link", a.completeValue(api.KindLink))
-	flags.Var(&period, "period", "in each of which the slice is given")
-	flags.Var(&slice, "slice", "how much of it")
-	flags.BoolVar(&extra, "extra", false, "a part of what is left, too")
-	processors.add(cmd)
-	flags.Var(&lasts, "for", "how long it stands; until it is released, if it is not said")
-	flags.Var(&grant, "grant", "so much of the link a user may reserve in all; 0 = nothing")
-	flags.BoolVar(&release, "release", false, "give the reservation back")
-	jsonFlag(cmd, &asJSON)
-	dryRunFlag(cmd, &dryRun)
+	f.add(a, cmd)
 	return cmd
 }
 
+// reserveFlags are the flags for reservations of a link and of the processors.
+type reserveFlags struct {
+	link                           string
+	period, slice, lasts           optional[uint64]
+	processors                     cpuFlags
+	grant                          optional[uint32]
+	extra, release, asJSON, dryRun bool
+}
+
+func (f *reserveFlags) add(a *App, cmd *cobra.Command) {
+	f.period = optional[uint64]{parse: units.ParseDuration, kind: "time"}
+	f.slice, f.lasts = f.period, f.period
+	f.grant = optional[uint32]{parse: parsePart, kind: "percent"}
+	flags := cmd.Flags()
+	flags.StringVar(&f.link, "link", "", "the network `device` whose time it is")
+	_ = cmd.RegisterFlagCompletionFunc("link", a.completeValue(api.KindLink))
+	flags.Var(&f.period, "period", "in each of which the slice is given")
+	flags.Var(&f.slice, "slice", "how much of it")
+	flags.BoolVar(&f.extra, "extra", false, "a part of what is left, too")
+	f.processors.add(cmd)
+	flags.Var(&f.lasts, "for", "how long it stands; until it is released, if it is not said")
+	flags.Var(&f.grant, "grant", "so much of the link a user may reserve in all; 0 = nothing")
+	flags.BoolVar(&f.release, "release", false, "give the reservation back")
+	jsonFlag(cmd, &f.asJSON)
+	dryRunFlag(cmd, &f.dryRun)
+}
+
+// hasSlice reports whether a flag describes a slice of a link's time.
+func (f *reserveFlags) hasSlice() bool {
+	return f.period.value != nil || f.slice.value != nil || f.lasts.value != nil || f.extra
+}
+
+// runReserve reserves time of the processors, of a link, or of both; or it grants a part of a link to a user.
+func (a *App) runReserve(ctx context.Context, s api.Subject, f *reserveFlags) error {
+	if f.grant.value != nil {
+		return a.grant(ctx, s, f)
+	}
+	if f.processors.said() || f.release && s.Kind == api.KindPID {
+		done, err := a.reserveCPU(ctx, s, f.processors, f.release, f.dryRun, f.asJSON)
+		ofLink := f.link != "" || f.period.value != nil || f.slice.value != nil || f.release && a.reservesLink(ctx, s)
+		if err != nil || done && !ofLink {
+			return err
+		}
+	}
+	r, err := f.reservation(s)
+	if err != nil {
+		return err
+	}
+	return a.apply(ctx, api.SetRequest{Subject: s, Wish: api.Wish{Reserve: &r}, DryRun: f.dryRun}, f.asJSON)
+}
+
+// reservation returns the reservation of a link's time by the flags; the zero value releases the present one.
+func (f *reserveFlags) reservation(s api.Subject) (api.Reservation, error) {
+	switch {
+	case f.release && f.hasSlice():
+		return api.Reservation{}, fail("netnice reserve "+s.String()+" --release", "--release takes no slice")
+	case f.release:
+		return api.Reservation{}, nil
+	case f.link == "" || f.period.value == nil || f.slice.value == nil || *f.slice.value == 0:
+		return api.Reservation{}, fail("netnice reserve "+s.String()+" --link eth0 --period 10ms --slice 2ms", "a reservation needs a link, a period and a slice")
+	}
+	r := api.Reservation{Link: linkHere(api.Subject{Kind: api.KindLink, ID: f.link}).ID, Extra: f.extra, PeriodNS: *f.period.value, SliceNS: *f.slice.value}
+	if f.lasts.value != nil {
+		r.ForNS = *f.lasts.value
+	}
+	return r, nil
+}
+
 // grant sets the share of a link that a user may reserve.
-func (a *App) grant(cmd *cobra.Command, s api.Subject, link string, ppm uint32, other, dryRun, asJSON bool) error {
+func (a *App) grant(ctx context.Context, s api.Subject, f *reserveFlags) error {
 	const usage = "netnice reserve --user NAME --link eth0 --grant 20%"
 	switch {
-	case other:
+	case f.hasSlice() || f.release:
 		return fail(usage, "--grant takes no slice")
 	case s.Kind != api.KindUser:
 		return fail(usage, "%s is no user", s)
-	case link == "":
+	case f.link == "":
 		return fail("netnice reserve "+s.String()+" --link eth0 --grant 20%", "a grant needs a link")
 	}
-	g := api.Grant{Link: linkHere(api.Subject{Kind: api.KindLink, ID: link}).ID, PPM: ppm}
-	return a.apply(cmd.Context(), api.SetRequest{Subject: s, Wish: api.Wish{Grant: &g}, DryRun: dryRun}, asJSON)
+	g := api.Grant{Link: linkHere(api.Subject{Kind: api.KindLink, ID: f.link}).ID, PPM: *f.grant.value}
+	return a.apply(ctx, api.SetRequest{Subject: s, Wish: api.Wish{Grant: &g}, DryRun: f.dryRun}, f.asJSON)
 }
 
 // parsePart reads a part of a whole in percent, such as 20% or 2.5, as millionths.

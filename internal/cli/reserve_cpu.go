@@ -52,17 +52,12 @@ func (a *App) reserveCPU(ctx context.Context, s api.Subject, f cpuFlags, release
 	case release && f.said():
 		return false, fail("netnice reserve "+s.String()+" --release", "--release takes no slice")
 	case release:
-		had, err := a.powerOf(ctx, request.PID)
-		if err != nil || had == nil || !had.Reserved {
+		had, err := a.releaseRate(ctx, s, request.PID, dryRun)
+		if err != nil || !had {
 			return false, err
 		}
-		if had.Auto != nil && !dryRun {
-			if _, err := a.send(ctx, api.SetRequest{Subject: s, Wish: rateWish(0)}); err != nil {
-				return false, err
-			}
-		}
 	case f.rate.value != nil || f.how != "":
-		if f.rate.value == nil || *f.rate.value == 0 || f.how != "auto" || f.period.value != nil || f.slice.value != nil || f.extra {
+		if !f.saysRate() {
 			return false, fail(usageAuto, "--rate and --cpu auto go together, without a slice of the processors")
 		}
 		request.AutoBytesPerSec = *f.rate.value
@@ -73,6 +68,24 @@ func (a *App) reserveCPU(ctx context.Context, s api.Subject, f cpuFlags, release
 		request.PeriodNS, request.SliceNS, request.Extra = *f.period.value, *f.slice.value, f.extra
 	}
 	return true, a.setPower(ctx, request, asJSON)
+}
+
+// saysRate reports whether the flags reserve for a rate, and nothing else.
+func (f *cpuFlags) saysRate() bool {
+	return f.rate.value != nil && *f.rate.value != 0 && f.how == "auto" && f.period.value == nil && f.slice.value == nil && !f.extra
+}
+
+// releaseRate reports whether a process has a reservation of the processors. If that is one for a rate, it lifts the
+// limits on sending that belong to it.
+func (a *App) releaseRate(ctx context.Context, s api.Subject, pid int, dryRun bool) (had bool, err error) {
+	p, err := a.powerOf(ctx, pid)
+	if err != nil || p == nil || !p.Reserved {
+		return false, err
+	}
+	if p.Auto != nil && !dryRun {
+		_, err = a.send(ctx, api.SetRequest{Subject: s, Wish: rateWish(0)})
+	}
+	return true, err
 }
 
 // rateWish returns the limits on sending that --rate means.
