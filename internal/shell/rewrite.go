@@ -156,98 +156,175 @@ func rateOf(line string, w word) (rate string, ok bool, err error) {
 
 // split finds the words of each simple command. It returns false if a quote or a bracket does not end.
 func split(line string, d Dialect) (commands [][]word, ok bool) {
-	var words []word
-	var now word
-	inside, redirects := false, false
-	var documents []document // here-documents that begin after this line
-	startsDocument := false
-	endWord := func(at int) {
-		if inside {
-			now.end, now.redirects = at, redirects
-			words = append(words, now)
-			if startsDocument {
-				documents[len(documents)-1].end = unquoted(line[now.begin:at])
-			}
-			redirects, startsDocument = false, false
-		}
-		inside = false
-	}
-	endCommand := func(at int) {
-		endWord(at)
-		redirects, startsDocument = false, false // also without the word that they need, which the shell tells
-		if len(words) > 0 {
-			commands = append(commands, words)
-		}
-		words = nil
-	}
+	s := splitter{line: line, d: d}
 	for i := 0; i < len(line); i++ {
-		c := line[i]
-		if !inside && strings.HasPrefix(line[i:], joined) && d != Fish {
-			i += len(joined) - 1
-			continue
-		}
-		if !inside && !strings.ContainsRune(" \t\n;&|()<>#", rune(c)) || !inside && c == '(' && d == Fish {
-			inside, now = true, word{begin: i}
-		}
-		switch {
-		case c == '\\':
-			now.quoted = true
-			i++
-		case c == '\'' || c == '"' || c == '`' && d != Fish:
-			end := quoteEnd(line, i, c, d)
-			if end < 0 {
-				return nil, false
-			}
-			now.quoted, i = true, end
-		case c == '$' && i+1 < len(line) && line[i+1] == '(' || c == '(' && d == Fish && inside,
-			(c == '<' || c == '>' || c == '=') && i+1 < len(line) && line[i+1] == '(' && d != Fish:
-			if !inside {
-				inside, now = true, word{begin: i}
-			}
-			if c != '(' {
-				i++
-			}
-			end := bracketEnd(line, i, d)
-			if end < 0 {
-				return nil, false
-			}
-			now.quoted, i = true, end
-		case c == ' ' || c == '\t':
-			endWord(i)
-		case c == '<' || c == '>':
-			if inside && isNumber(line[now.begin:i]) {
-				inside = false // the number of a descriptor is part of the redirection
-			}
-			endWord(i)
-			if strings.HasPrefix(line[i:], "<<") && !strings.HasPrefix(line[i:], "<<<") && d != Fish {
-				startsDocument = true
-				tabs := strings.HasPrefix(line[i:], "<<-")
-				documents = append(documents, document{tabs: tabs})
-				if i++; tabs {
-					i++
-				}
-			}
-			for i+1 < len(line) && strings.ContainsRune("<>&|?", rune(line[i+1])) {
-				i++
-			}
-			redirects = true
-		case c == '&' && i+1 < len(line) && line[i+1] == '>' && !inside:
-			i++
-			redirects = true
-		case strings.ContainsRune("\n;&|", rune(c)), (c == '(' || c == ')') && d != Fish:
-			endCommand(i)
-			if c == '\n' {
-				i = documentsEnd(line, i, documents)
-				documents = nil
-			}
-		case c == '#' && !inside:
-			for i+1 < len(line) && line[i+1] != '\n' {
-				i++
-			}
+		if i = s.read(i); i < 0 {
+			return nil, false
 		}
 	}
-	endCommand(len(line))
-	return commands, true
+	s.endCommand(len(line))
+	return s.commands, true
+}
+
+// splitter reads a line from its begin to its end.
+type splitter struct {
+	line           string
+	d              Dialect
+	commands       [][]word
+	words          []word     // of the present command
+	now            word       // the present word, if inside
+	inside         bool       // a word has begun
+	redirects      bool       // the present or next word is the target of a redirection
+	documents      []document // here-documents that begin after this line
+	startsDocument bool       // the present or next word is the end of the last document
+}
+
+// read reads what begins at index i. It returns the index of the last byte of that, -1 if that does not end.
+func (s *splitter) read(i int) int {
+	if !s.inside && strings.HasPrefix(s.line[i:], joined) && s.d != Fish {
+		return i + len(joined) - 1
+	}
+	c := s.line[i]
+	if !s.inside && s.d.beginsWord(c) {
+		s.beginWord(i)
+	}
+	switch {
+	case c == '\\':
+		s.now.quoted = true
+		return i + 1
+	case s.d.isQuote(c):
+		s.now.quoted = true
+		return quoteEnd(s.line, i, c, s.d)
+	case s.isSubstitution(i):
+		return s.readSubstitution(i)
+	case c == ' ' || c == '\t':
+		s.endWord(i)
+	case c == '<' || c == '>':
+		return s.readRedirection(i)
+	case s.isRedirectionOfBoth(i):
+		s.redirects = true
+		return i + 1
+	case s.d.separatesCommands(c):
+		s.endCommand(i)
+		return s.skipDocuments(i)
+	case c == '#' && !s.inside:
+		return s.commentEnd(i)
+	}
+	return i
+}
+
+// next returns the byte after index i, 0 at the end of the line.
+func (s *splitter) next(i int) byte {
+	if i+1 < len(s.line) {
+		return s.line[i+1]
+	}
+	return 0
+}
+
+func (s *splitter) beginWord(at int) { s.inside, s.now = true, word{begin: at} }
+
+func (s *splitter) endWord(at int) {
+	if s.inside {
+		s.now.end, s.now.redirects = at, s.redirects
+		s.words = append(s.words, s.now)
+		if s.startsDocument {
+			s.documents[len(s.documents)-1].end = unquoted(s.line[s.now.begin:at])
+		}
+		s.redirects, s.startsDocument = false, false
+	}
+	s.inside = false
+}
+
+func (s *splitter) endCommand(at int) {
+	s.endWord(at)
+	s.redirects, s.startsDocument = false, false // also without the word that they need, which the shell tells
+	if len(s.words) > 0 {
+		s.commands = append(s.commands, s.words)
+	}
+	s.words = nil
+}
+
+// isSubstitution reports whether a substitution begins at index i: $(...), <(...), >(...), =(...), and (...) of fish
+// within a word.
+func (s *splitter) isSubstitution(i int) bool {
+	switch s.line[i] {
+	case '(':
+		return s.d == Fish && s.inside
+	case '$':
+		return s.next(i) == '('
+	case '<', '>', '=':
+		return s.next(i) == '(' && s.d != Fish
+	}
+	return false
+}
+
+// readSubstitution reads a substitution, which is a part of a word, like read.
+func (s *splitter) readSubstitution(i int) int {
+	if !s.inside {
+		s.beginWord(i)
+	}
+	s.now.quoted = true
+	if s.line[i] != '(' {
+		i++
+	}
+	return bracketEnd(s.line, i, s.d)
+}
+
+// readRedirection reads the signs of a redirection, like read.
+func (s *splitter) readRedirection(i int) int {
+	if s.inside && isNumber(s.line[s.now.begin:i]) {
+		s.inside = false // the number of a descriptor is part of the redirection
+	}
+	s.endWord(i)
+	if strings.HasPrefix(s.line[i:], "<<") && !strings.HasPrefix(s.line[i:], "<<<") && s.d != Fish {
+		s.startsDocument = true
+		tabs := strings.HasPrefix(s.line[i:], "<<-")
+		s.documents = append(s.documents, document{tabs: tabs})
+		if i++; tabs {
+			i++
+		}
+	}
+	for i+1 < len(s.line) && strings.ContainsRune("<>&|?", rune(s.line[i+1])) {
+		i++
+	}
+	s.redirects = true
+	return i
+}
+
+// isRedirectionOfBoth reports whether a redirection of standard output and standard error begins at index i.
+func (s *splitter) isRedirectionOfBoth(i int) bool {
+	return s.line[i] == '&' && s.next(i) == '>' && !s.inside
+}
+
+// beginsWord reports whether a sign outside a word begins one.
+func (d Dialect) beginsWord(c byte) bool {
+	return !strings.ContainsRune(" \t\n;&|()<>#", rune(c)) || c == '(' && d == Fish
+}
+
+// isQuote reports whether a sign begins a quotation.
+func (d Dialect) isQuote(c byte) bool { return c == '\'' || c == '"' || c == '`' && d != Fish }
+
+// separatesCommands reports whether a sign stands between commands.
+func (d Dialect) separatesCommands(c byte) bool {
+	return strings.ContainsRune("\n;&|", rune(c)) || (c == '(' || c == ')') && d != Fish
+}
+
+// skipDocuments returns the index of the last byte of the here-documents that begin after index i: they follow a newline.
+func (s *splitter) skipDocuments(i int) int {
+	if s.line[i] != '\n' {
+		return i
+	}
+	i = documentsEnd(s.line, i, s.documents)
+	s.documents = nil
+	return i
+}
+
+// commentEnd returns the index of the last byte of the comment that begins at index i.
+func (s *splitter) commentEnd(i int) int {
+	for i+1 < len(s.line) && s.line[i+1] != '\n' {
+		i++
+	}
+	return i
 }
 
 // document is a here-document: text up to a line that is equal to its end.
