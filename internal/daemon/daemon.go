@@ -141,24 +141,30 @@ func (o *Options) fill() error {
 // Daemon is the running daemon and the API server's Backend.
 type Daemon struct {
 	sources
+	thisProcess
+	signals
+	folders
+	activity
 	opts       Options
 	log        *slog.Logger
 	kernel     enforce.Kernel
 	resolver   *identity.Resolver
-	boot       string
-	pid        int // its own
-	started    time.Time
 	observe    *observe.Observer
 	complaints complaints
 	cpuShares  *cpushare.Table
 	queues     readyQueues
-	eachMet    chan struct{} // new peer addresses, or a changed request for them
 	atStart    takenOver
 	scopes     *scope.Maker // its lock is taken before mu
 	// admins is the group whose members have the rights of root; nil = none, or not known yet.
-	admins atomic.Pointer[uint32]
+	admins     atomic.Pointer[uint32]
+	lineDevice identity.LatestDevice // see learnLine
 
-	mu           writersLock // guards the fields up to behind
+	mu writersLock // guards desiredState
+	desiredState
+}
+
+// desiredState holds the requested limits, and what the daemon knows of them.
+type desiredState struct {
 	nodes        *desired.Table[*node]
 	stock        map[uint32]enforce.NodeSpec // preallocated nodes for peer addresses, by their ids: spare_nodes.go
 	nextID       uint32
@@ -171,21 +177,36 @@ type Daemon struct {
 	subordinates subordinates
 	unpublished  unpublished
 	behind       behind
+}
 
+// thisProcess identifies the daemon's process.
+type thisProcess struct {
+	boot    string // the id of the boot
+	pid     int
+	started time.Time
+}
+
+// folders are the daemon's places in the file system.
+type folders struct {
 	files  *statefile.Folder        // the state folder
 	folder stateFolder              // why the state folder is missing
 	at     atomic.Pointer[endpoint] // the socket for callers
 	locks  locks                    // while the daemon serves, keepHouse alone uses them
+}
 
-	lineDevice identity.LatestDevice // see learnLine
-
+// activity says whether a daemon on demand is still needed.
+type activity struct {
 	inflight atomic.Int64
 	lastBusy atomic.Int64 // ns since started
 	hadNodes atomic.Bool
+}
 
-	check chan struct{} // a watched process has ended
-	born  chan struct{} // a process that may soon execute another program has a new limit or share
-	downc chan struct{} // closed when isDown becomes true
+// signals wake up the loops of the daemon.
+type signals struct {
+	check   chan struct{} // a watched process has ended
+	born    chan struct{} // a process that may soon execute another program has a new limit or share
+	eachMet chan struct{} // new peer addresses, or a changed request for them
+	downc   chan struct{} // closed when isDown becomes true
 }
 
 // sources are the sources of limits, beside commands for one subject. Each has a file here that implements what it needs.
@@ -274,18 +295,21 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		return nil, fmt.Errorf("open the kernel side: %w", err)
 	}
 	d := &Daemon{
-		opts: opts, log: opts.Logger, kernel: kernel, resolver: resolver, boot: boot,
-		pid:     os.Getpid(),
-		started: time.Now(),
-		nodes:   desired.NewTable[*node](),
-		stock:   make(map[uint32]enforce.NodeSpec),
-		lists:   make(map[listKey][]netip.Prefix),
-		nextID:  1,
-		check:   make(chan struct{}, 1),
-		born:    make(chan struct{}, 1),
-		downc:   make(chan struct{}),
+		opts: opts, log: opts.Logger, kernel: kernel, resolver: resolver,
+		thisProcess: thisProcess{boot: boot, pid: os.Getpid(), started: time.Now()},
+		desiredState: desiredState{
+			nodes:  desired.NewTable[*node](),
+			stock:  make(map[uint32]enforce.NodeSpec),
+			lists:  make(map[listKey][]netip.Prefix),
+			nextID: 1,
+		},
+		signals: signals{
+			check:   make(chan struct{}, 1),
+			born:    make(chan struct{}, 1),
+			eachMet: make(chan struct{}, 1),
+			downc:   make(chan struct{}),
+		},
 	}
-	d.eachMet = make(chan struct{}, 1)
 	d.scopes = scope.New(d.scopeOptions())
 	d.files = statefile.New(statefile.Options{Dir: opts.StateDir, Names: stateFiles, Log: d.log, Remedy: d.writeHint, Fault: opts.fault})
 	d.file = desired.NewFile(desired.FileOptions{Folder: d.files, BootID: boot, Content: d.content, Log: d.log})

@@ -27,8 +27,10 @@ const changesOfWhole = 100
 // caller holds d.mu.
 func wholeOf(d *Daemon) (map[uint32]enforce.NodeSpec, enforce.Destinations) {
 	w := &Daemon{
-		nodes: desired.NewTable[*node](), sources: sources{names: d.names},
-		destined: d.destined, lists: d.lists, system: d.system,
+		sources: sources{names: d.names},
+		desiredState: desiredState{
+			nodes: desired.NewTable[*node](), destined: d.destined, lists: d.lists, system: d.system,
+		},
 	}
 	for r := range d.content().Records {
 		w.nodes.Put(nodeOf(r))
