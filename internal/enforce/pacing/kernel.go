@@ -53,44 +53,68 @@ type InUseError = bpf.InUseError
 
 // Kernel is the kernel side of limits on TCP egress. All methods may be called concurrently.
 type Kernel struct {
-	opts  Options
-	mu    sync.Mutex
-	obj   *bpf.Object
-	nodes map[uint32]bpf.Node // the nodes in use
-	lost  map[uint32]bool     // nodes that were in no pool and had no address at the last look
-	// member counts of the last Stats, or of a later adoption
-	processes    map[uint32]int
-	fixed        map[uint64]bool       // cookies of connections that have a rate in FixedRates
-	noClock      map[bpf.ClockKey]bool // clocks that are known not to exist
-	nearby       string                // path of the network namespace to visit first, if any
+	opts         Options
+	mu           sync.Mutex
+	obj          *bpf.Object
+	nodeTables
+	optionRates
+	deferredChunks
+	userRanges
+	nearby       string // path of the network namespace to visit first, if any
 	epoch        uint32
-	subordinates uint32 // number of entries of the subordinates map in the kernel
-	ranges       []enforce.Subordinates
 	former       map[uint32]bpf.FormerTree // trees of another release: see former.go
 	to           destinations
 	cover        cover
 	guard        Guard // nil = none yet
-	events       chan struct{}
 	datagrams    datagrams
 	execs        execs
 	requests     requests
-	reader       *ringbuf.Reader
-	rates        bool   // some socket has a rate of its own: see rates.go
 	unmarked     uint64 // forks without a mark so far: see unmarked.go
-	lastSocket   uint32 // number of the node that was made last for a socket
 	going        bool   // Down has begun: the nodes are being removed
 	leaving      bool   // Close has begun: no daemon acts on the events of sockets any more
-	// sockets receives a value when sockets that need a node may have come or gone: see sockets.go
+	eventLoops
+}
+
+// nodeTables holds the nodes, and what is known of them and their connections.
+type nodeTables struct {
+	nodes map[uint32]bpf.Node // the nodes in use
+	lost  map[uint32]bool     // nodes that were in no pool and had no address at the last look
+	// processes are member counts of the last Stats, or of a later adoption.
+	processes map[uint32]int
+	fixed     map[uint64]bool       // cookies of connections that have a rate in FixedRates
+	noClock   map[bpf.ClockKey]bool // clocks that are known not to exist
+}
+
+// optionRates says which sockets have limits by options: see rates.go and sockets.go.
+type optionRates struct {
+	rates      bool      // some socket has a rate of its own
+	rateLooked time.Time // the time of the last search for a socket with a rate
+	lastSocket uint32    // number of the node that was made last for a socket
+	// sockets receives a value when sockets that need a node may have come or gone.
 	sockets chan struct{}
-	// rateLooked is the time of the last search for a socket with a rate
-	rateLooked time.Time
-	done       chan struct{}
-	held       chan struct{} // receives a value when a chunk is deferred: see held.go
-	heldDone   chan struct{}
-	holding    atomic.Bool // some chunk was deferred when watchHeld looked last
+}
+
+// deferredChunks is what watchHeld acts on: see held.go.
+type deferredChunks struct {
+	held     chan struct{} // receives a value when a chunk is deferred
+	heldDone chan struct{}
+	holding  atomic.Bool // some chunk was deferred when watchHeld looked last
 	// limitsChanged asks watchHeld to visit all deferred chunks.
 	limitsChanged atomic.Bool
-	stop          chan struct{}
+}
+
+// userRanges are the user ids that count as another user's.
+type userRanges struct {
+	ranges       []enforce.Subordinates
+	subordinates uint32 // number of entries of the subordinates map in the kernel
+}
+
+// eventLoops read events of the kernel until stop is closed.
+type eventLoops struct {
+	reader *ringbuf.Reader
+	events chan struct{}
+	done   chan struct{}
+	stop   chan struct{}
 }
 
 // Open loads the kernel object, takes over the state that is pinned already, and attaches the hooks that this state
@@ -120,10 +144,15 @@ func Open(opts Options) (*Kernel, error) {
 		return nil, err
 	}
 	k := &Kernel{
-		opts: opts, obj: obj, nodes: map[uint32]bpf.Node{}, lost: map[uint32]bool{},
-		processes: map[uint32]int{}, fixed: map[uint64]bool{}, noClock: map[bpf.ClockKey]bool{},
-		events: make(chan struct{}, 1), sockets: make(chan struct{}, 1), datagrams: newDatagrams(), execs: newExecs(), done: make(chan struct{}),
-		held: make(chan struct{}, 1), heldDone: make(chan struct{}), stop: make(chan struct{}),
+		opts: opts, obj: obj,
+		nodeTables: nodeTables{
+			nodes: map[uint32]bpf.Node{}, lost: map[uint32]bool{}, processes: map[uint32]int{}, fixed: map[uint64]bool{},
+			noClock: map[bpf.ClockKey]bool{},
+		},
+		optionRates:    optionRates{sockets: make(chan struct{}, 1)},
+		deferredChunks: deferredChunks{held: make(chan struct{}, 1), heldDone: make(chan struct{})},
+		eventLoops:     eventLoops{events: make(chan struct{}, 1), done: make(chan struct{}), stop: make(chan struct{})},
+		datagrams:      newDatagrams(), execs: newExecs(),
 	}
 	if err := k.start(); err != nil {
 		_ = obj.Close()

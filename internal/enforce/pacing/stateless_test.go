@@ -22,9 +22,9 @@ func pathOf(hops ...bpf.Hop) (path [bpf.PathMax]bpf.Hop) {
 // Only nodes that are still in use count for a stateless socket, and not a socket's own. One that has got room since is
 // left out.
 func TestStatelessSockets(t *testing.T) {
-	k := &Kernel{nodes: map[uint32]bpf.Node{
+	k := &Kernel{nodeTables: nodeTables{nodes: map[uint32]bpf.Node{
 		3: {Kind: bpf.KindTree, Generation: 5}, 4: {Kind: bpf.KindUser, Generation: 6}, 9000: {Kind: bpf.KindSocket, Generation: 7},
-	}}
+	}}}
 	table := map[uint64]bpf.Socket{
 		11: {Tgid: 77, StartBoottimeNs: 9, Uid: 1000, Path: pathOf(bpf.Hop{Node: 9000, Generation: 7}, bpf.Hop{Node: 3, Generation: 5}, bpf.Hop{Node: 4, Generation: 6})},
 		12: {Tgid: 78, Uid: 1000, Flags: bpf.SocketLoopback, Path: pathOf(bpf.Hop{Node: 3, Generation: 4}, bpf.Hop{Node: 4, Generation: 6})}, // 3 was another limit
