@@ -62,10 +62,10 @@ another, as the list has it.`,
 
 // adaptFlags are the flags of adapt.
 type adaptFlags struct {
-	cmd                        *cobra.Command
-	asJSON, dryRun, tcp, all   bool
-	share                      string
-	port                       uint16
+	cmd                         *cobra.Command
+	asJSON, dryRun, tcp, all    bool
+	share                       string
+	port                        uint16
 	start, least, most, backlog optional[uint64]
 }
 
