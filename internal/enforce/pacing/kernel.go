@@ -53,25 +53,25 @@ type InUseError = bpf.InUseError
 
 // Kernel is the kernel side of limits on TCP egress. All methods may be called concurrently.
 type Kernel struct {
-	opts         Options
-	mu           sync.Mutex
-	obj          *bpf.Object
+	opts Options
+	mu   sync.Mutex
+	obj  *bpf.Object
 	nodeTables
 	optionRates
 	deferredChunks
 	userRanges
-	nearby       string // path of the network namespace to visit first, if any
-	epoch        uint32
-	former       map[uint32]bpf.FormerTree // trees of another release: see former.go
-	to           destinations
-	cover        cover
-	guard        Guard // nil = none yet
-	datagrams    datagrams
-	execs        execs
-	requests     requests
-	unmarked     uint64 // forks without a mark so far: see unmarked.go
-	going        bool   // Down has begun: the nodes are being removed
-	leaving      bool   // Close has begun: no daemon acts on the events of sockets any more
+	nearby    string // path of the network namespace to visit first, if any
+	epoch     uint32
+	former    map[uint32]bpf.FormerTree // trees of another release: see former.go
+	to        destinations
+	cover     cover
+	guard     Guard // nil = none yet
+	datagrams datagrams
+	execs     execs
+	requests  requests
+	unmarked  uint64 // forks without a mark so far: see unmarked.go
+	going     bool   // Down has begun: the nodes are being removed
+	leaving   bool   // Close has begun: no daemon acts on the events of sockets any more
 	eventLoops
 }
 

@@ -173,7 +173,7 @@ func waits(t *testing.T, from *testbed.NetNS, to *net.UDPAddr) {
 // TestSentInTwoPlaces checks one limit for the egress of a process in two network namespaces together. One namespace
 // gets what the other leaves.
 func TestSentInTwoPlaces(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestSentElsewhere and TestDivide")
+	testutil.SkipUnlessAll(t, "TestSentElsewhere and TestNamespaceShare")
 	const limit = 2e6
 	far := elsewhere(t)
 	before, there := devices(t), devicesIn(t, far)
@@ -266,8 +266,8 @@ func counted(t *testing.T, k *Kernel, in *testbed.NetNS) (bytes int64) {
 	return bytes
 }
 
-// TestNamespaceShare checks how the rate that is due to a program is divided. Where the program wants less, it leaves the rest
-// to where it wants more.
+// TestNamespaceShare checks how the rate that is due to a program is divided. Where the program wants less, it leaves
+// the rest to where it wants more.
 func TestNamespaceShare(t *testing.T) {
 	const whole = 1000
 	for _, c := range []struct {
