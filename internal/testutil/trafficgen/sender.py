@@ -200,14 +200,15 @@ class Sender:
 
     def places(self):
         """Where a socket goes that is used for many: the peer, another port, and its own machine if that is free. It is not for
-        datagrams that come from another address than a loopback one, unless they are of UDP over IPv4 and somebody reads them."""
+        datagrams that come from another address than a loopback one, unless they are of UDP over IPv4 and somebody reads them.
+        Nor is it for raw sockets, whose packets may be unpacked and led on."""
         if self.peer == "itself":
             return [self.peer_address()]
         places = [self.peer_address(), self.elsewhere()]
         if self.kind not in DATAGRAMS:
             places.append(self.loopback_address(self.loopback_server()))
-        elif self.kind == "udp" and self.family != "6" or self.call == "many_peers":
-            places.append(self.loopback_address(0 if self.kind in ("ping", "raw") else self.loopback_port()))
+        elif self.kind == "udp" and self.family != "6" or self.call == "many_peers" and self.kind != "raw":
+            places.append(self.loopback_address(0 if self.kind == "ping" else self.loopback_port()))
         return places
 
     def loopback_port(self):
