@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"go/format"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,19 +96,10 @@ func checkRust(b testutil.Block) error {
 func TestCodeBlocks(t *testing.T) {
 	root := filepath.Join("..", "..")
 	found := make(map[string]int)
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		rel, _ := filepath.Rel(root, path)
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (rel == ".git" || rel == ".cache" || rel == "bin" || rel == "lab/out"):
-			return filepath.SkipDir
-		case d.IsDir() || filepath.Ext(path) != ".md":
-			return nil
-		}
-		text, err := os.ReadFile(path)
+	for _, path := range markdownFiles(t, root) {
+		text, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
 		blocks, _ := testutil.Blocks(string(text))
 		for _, b := range blocks {
@@ -119,15 +109,11 @@ func TestCodeBlocks(t *testing.T) {
 			found[b.Kind]++
 			check, known := codeChecks[b.Kind]
 			if !known {
-				t.Errorf("%s:%d: no check of code in %s", rel, b.Line, b.Kind)
+				t.Errorf("%s:%d: no check of code in %s", path, b.Line, b.Kind)
 			} else if err := check(b); err != nil {
-				t.Errorf("%s:%d: %v", rel, b.Line, err)
+				t.Errorf("%s:%d: %v", path, b.Line, err)
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	for kind := range codeChecks {
 		if found[kind] == 0 {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/identity"
 )
 
 // The kernel knows which process holds a lock, whatever has become of the socket. The daemon uses that to find another
@@ -178,11 +181,7 @@ func describe(proc string, pid int) lockHolder {
 	h.daemon = true
 	h.socket = DefaultSocketPath
 	if text, err := os.ReadFile(filepath.Join(dir, "environ")); err == nil {
-		for entry := range strings.SplitSeq(string(text), "\x00") {
-			if path, ok := strings.CutPrefix(entry, "NETNICE_SOCKET="); ok && path != "" {
-				h.socket = path
-			}
-		}
+		h.socket = cmp.Or(identity.VariableIn(text, "NETNICE_SOCKET"), h.socket)
 	} else {
 		h.socket = "" // the environment may name another one
 	}

@@ -246,12 +246,26 @@ while True:
 	}
 }
 
+// acts checks that what was set at an instant has acted after this time at most. done tells of 20 ms whether it had.
+func (f *field) acts(what string, at testbed.Instant, most time.Duration, done func(from, to testbed.Instant) bool) {
+	f.t.Helper()
+	const step = 20 * time.Millisecond
+	took := time.Duration(0)
+	for took < 5*time.Second && !done(at.Add(took), at.Add(took+step)) {
+		took += step
+	}
+	f.t.Logf("%s: acts after %v", what, took)
+	if took > most {
+		f.failUnlessDisturbed(at, 1, fmt.Errorf("%s: acts after %v, want %v at most", what, took, most))
+	}
+}
+
 // A limit that is raised acts at once on chunks that were deferred, however low it was. Where TCP's timer was set for a
 // turn, which is 2 s ahead at most, it acts at that turn (decision 2).
 func TestRaisedLimitActsAtOnce(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestChangeInMidTransfer")
 	t.Parallel()
-	const raised, step = 10e6, 20 * time.Millisecond
+	const raised = 10e6
 	f := newField(upStage(t))
 	for _, c := range []struct {
 		low  string
@@ -261,17 +275,10 @@ func TestRaisedLimitActsAtOnce(t *testing.T) {
 		f.must("set", "--pid", x.pid(), "--up", c.low)
 		time.Sleep(4 * time.Second)
 		at := f.must("set", "--pid", x.pid(), "--up", "10MB/s")
-		took := time.Duration(0)
-		for ; took < 5*time.Second; took += step {
-			f.until(at.Add(took + 2*step))
-			if f.rate(at.Add(took), at.Add(took+step), x.port) >= raised/2 {
-				break
-			}
-		}
-		t.Logf("%s raised to 10 MB/s: half of it after %v", c.low, took)
-		if took > c.most {
-			f.failUnlessDisturbed(at, 1, fmt.Errorf("%s raised to 10 MB/s acts after %v, want %v at most", c.low, took, c.most))
-		}
+		f.acts(c.low+" raised to 10 MB/s", at, c.most, func(from, to testbed.Instant) bool {
+			f.until(to.Add(to.Sub(from)))
+			return f.rate(from, to, x.port) >= raised/2
+		})
 		f.holds(c.low+", raised", testbed.Now(), raised, x.port)
 		f.must("unset", "--pid", x.pid())
 		if _, err := x.Stop(); err != nil {

@@ -29,47 +29,75 @@ func TestAnotherReleaseOfQueues(t *testing.T) {
 	anotherRelease(t, "inflows")
 }
 
+// releases is traffic whose limits the daemon of one release has set, and that of another takes over.
+type releases struct {
+	*field
+	user      uint32
+	x, y      *flow           // x is limited by itself, too
+	made      map[object]bool // objects of the first daemon in the kernel
+	firstGone testbed.Instant // the instant when the first daemon was killed
+}
+
+const releaseSent, releaseReceived = 5e6, 30e6
+
+// firstRelease starts a daemon, which sets limits, and kills it.
+func firstRelease(s *stage) *releases {
+	s.t.Helper()
+	r := &releases{user: newUsers(), field: newField(s)}
+	first := s.daemon()
+	r.x = r.send(testbed.SenderConfig{Connections: 2, UID: r.user})
+	r.y = r.send(testbed.SenderConfig{})
+	s.must("set", "--user", itoa(r.user), "--up", "10MB/s")
+	s.must("set", "--pid", itoa(r.rx.PID()), "--down", "30MB/s")
+	at := s.must("set", "--pid", r.x.pid(), "--up", "5MB/s")
+	r.hold("the first release", at)
+	r.made = objectsOf(s.t, first.cmd.Process.Pid)
+	r.firstGone = testbed.Now()
+	first.kill()
+	return r
+}
+
+// secondRelease starts the daemon that takes the limits over.
+func (r *releases) secondRelease() *daemon {
+	r.t.Helper()
+	second := r.daemon()
+	up := testbed.Now().Add(time.Second)
+	r.until(up)
+	r.noGap(r.firstGone, up, releaseSent, r.x.port)
+	r.hold("the second release", up)
+	if nodes := r.nodes(); len(nodes) != 3 {
+		r.t.Errorf("%d limits were taken over: %+v", len(nodes), nodes)
+	}
+	return second
+}
+
+// hold checks the limits from an instant on.
+func (r *releases) hold(by string, at testbed.Instant) {
+	r.t.Helper()
+	r.holds("sent, "+by, at, releaseSent, r.x.port)
+	r.holds("received, "+by, at, releaseReceived, r.x.port, r.y.port)
+}
+
 func anotherRelease(t *testing.T, changed string) {
 	t.Helper()
-	spare := newUsers()
-	const sent, received = 5e6, 30e6
 	s := newStage(t)
 	leavesOther := otherMachine(t)
 	before := ours(t)
-	f := newField(s)
-	first := s.daemon()
-	x := f.send(testbed.SenderConfig{Connections: 2, UID: spare})
-	y := f.send(testbed.SenderConfig{})
-	s.must("set", "--user", itoa(spare), "--up", "10MB/s")
-	s.must("set", "--pid", itoa(f.rx.PID()), "--down", "30MB/s")
-	at := s.must("set", "--pid", x.pid(), "--up", "5MB/s")
-	f.holds("sent by the first release", at, sent, x.port)
-	f.holds("received by the first release", at, received, x.port, y.port)
-	made := objectsOf(t, first.cmd.Process.Pid)
-	since := testbed.Now()
-	first.kill()
+	f := firstRelease(s)
 	s.otherLayout(changed)
 
-	second := s.daemon()
-	up := testbed.Now().Add(time.Second)
-	f.until(up)
-	f.noGap(since, up, sent, x.port)
-	f.holds("sent by the second release", up, sent, x.port)
-	f.holds("received by the second release", up, received, x.port, y.port)
-	if nodes := s.nodes(); len(nodes) != 3 {
-		t.Errorf("%d limits were taken over: %+v", len(nodes), nodes)
-	}
+	second := f.secondRelease()
 	if left, _ := filepath.Glob(fmt.Sprintf("/proc/%d/root/sys/fs/bpf/*_*", second.cmd.Process.Pid)); len(left) > 0 {
 		t.Errorf("the first release's pins are left: %q", left)
 	}
 	leavesOther()
 	// The new daemon does not take the settings of the first one for the connections' own settings.
-	s.must("unset", "--user", itoa(spare))
+	s.must("unset", "--user", itoa(f.user))
 	s.must("unset", "--pid", itoa(f.rx.PID()))
-	f.free("lifted", s.must("unset", "--pid", x.pid()), freely, x.port)
+	f.free("lifted", s.must("unset", "--pid", f.x.pid()), freely, f.x.port)
 	s.must("down")
 	leavesOther()
-	s.leaves(made, before)
+	s.leaves(f.made, before)
 }
 
 // otherMachine makes one, as a container is, with a limit that is in force without a daemon. Its pins have the same path

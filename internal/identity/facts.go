@@ -73,6 +73,11 @@ func (r *Resolver) Variable(pid int, name string) string {
 	if err != nil {
 		return ""
 	}
+	return VariableIn(text, name)
+}
+
+// VariableIn returns a variable of an environment as /proc/PID/environ has it, "" if it is not there.
+func VariableIn(text []byte, name string) string {
 	for entry := range strings.SplitSeq(string(text), "\x00") {
 		if value, ok := strings.CutPrefix(entry, name+"="); ok {
 			return value
