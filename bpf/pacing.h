@@ -20,6 +20,7 @@
 #ifndef NETNICE_PACING_H
 #define NETNICE_PACING_H
 
+#include "acknowledge.h"
 #include "arm.h"
 #include "held.h"
 #include "socket.h"
@@ -228,8 +229,13 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	x.segments = mss + nn_headers(s, tp) + option;
 	if (!len) {
 		/* Acknowledgements are charged, never held. */
+		if (nn_ack_spared(ctx, s, tp, x.now_ns)) {
+			s->flags |= NN_SOCK_HOLD;
+			return;
+		}
 		x.empty = 1;
 		nn_path_walk(s, &x, NN_CHARGE);
+		nn_ack_left(s, tp, &x);
 		nn_unknown_sent(s, &x, bytes, segments);
 		s->unsettled_bytes += bytes;
 		return;

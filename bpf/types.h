@@ -299,15 +299,25 @@ struct nn_socket {
 	__u64 limit_bytes_per_sec; /* lowest on the path, as last seen */
 
 	/* Sockets that are not TCP's: see datagram.h. */
-	__u64 queue_asked_ns; /* when the daemon was asked for a queue */
-	__u32 queue_ifindex;  /* device before which one took its last packet */
-	__u32 queue_epoch;    /* the policy's, then */
-	__u64 queued_ns;      /* when a packet came into the queue or left it */
-	__u32 queued_packets; /* packets in the queue */
-	__u32 out_ifindex;    /* device by which it sends, 0 = none yet */
-	__u32 queued_bytes;   /* bytes in the queue */
-	__u32 largest_bytes;  /* of its datagrams, with the segments they stand
-				 for */
+	union {
+		__u64 queue_asked_ns; /* when the daemon was asked for one */
+		/* TCP: see acknowledge.h. */
+		__u64 ack_paid_ns; /* when all is paid that left before it */
+	};
+	__u32 queue_ifindex; /* device before which one took its last packet */
+	__u32 queue_epoch;   /* the policy's, then */
+	union {
+		__u64 queued_ns;   /* when a packet came into it or left it */
+		__u64 ack_next_ns; /* TCP: when its next one is due */
+	};
+	union {
+		__u32 queued_packets; /* packets in the queue */
+		__u32 ack_edge;	      /* TCP: where the offered window ends */
+	};
+	__u32 out_ifindex;   /* device by which it sends, 0 = none yet */
+	__u32 queued_bytes;  /* bytes in the queue */
+	__u32 largest_bytes; /* of its datagrams, with the segments they stand
+				for */
 
 	__u64 reserve_asked; /* number of its last question for a reservation,
 				0 = none */

@@ -24,7 +24,7 @@ func TestQueueOnALine(t *testing.T) {
 	} {
 		const packets, rate = 10000, 1e6
 		m := freshMix()
-		m.update(bpf.Inflow{Bytes: packets * c.packet, LinkBytes: packets * (c.packet + linkHeader)}, m.at.Add(time.Second))
+		m.update(bpf.Inflow{Bytes: packets * c.packet, LinkBytes: packets * (c.packet + linkHeader)}, m.at.Add(time.Second), rate)
 		htb := classOf(rate, 0, m.on(c.line), 0).rate
 		model := clock.Line{Overhead: uint64(c.line.OverheadBytes), Least: uint64(c.line.LeastBytes), Cells: c.line.Cells}
 		perSec := float64(htb) / float64(c.packet+linkHeader)

@@ -139,18 +139,24 @@ func (m *mix) perByte(l enforce.Line) float64 {
 	return l.Bytes(m.packet) / m.packet
 }
 
-// leastMeasured is the number of the queue's bytes that update needs to measure a mix.
-const leastMeasured = 64 << 10
+// leastMeasured is the number of the queue's bytes that update needs to measure a mix. A slow queue has fewer in
+// slowMeasured: then half of what it may let through is enough. Traffic that is far below the limit says nothing of what
+// comes when it is reached.
+const (
+	leastMeasured = 64 << 10
+	slowMeasured  = 5 * time.Second
+)
 
-// update measures the mix, from the difference of the present counters and the last ones.
-func (m *mix) update(now bpf.Inflow, at time.Time) {
+// update measures the mix, from the difference of the present counters and the last ones. rate is the queue's, in
+// bytes/s with link headers.
+func (m *mix) update(now bpf.Inflow, at time.Time, rate uint64) {
 	link := now.LinkBytes - m.last.LinkBytes
 	span := at.Sub(m.at)
-	if span < 200*time.Millisecond || link < leastMeasured && span < 5*time.Second {
+	if span < 200*time.Millisecond || link < leastMeasured && span < slowMeasured {
 		return
 	}
 	aside := now.AsideBytes - m.last.AsideBytes
-	if link >= leastMeasured {
+	if link >= leastMeasured || link > 0 && float64(link) >= float64(rate)*span.Seconds()/2 {
 		inside := float64(now.Bytes - m.last.Bytes - aside)
 		m.share = inside / float64(link)
 		if packets := (float64(link) - inside) / linkHeader; packets >= 1 {

@@ -54,17 +54,35 @@ func TestClassOf(t *testing.T) {
 func TestMix(t *testing.T) {
 	begin := time.Now()
 	m := mix{at: begin, share: usualShare}
-	m.update(bpf.Inflow{Bytes: 1000, LinkBytes: 1014}, begin.Add(time.Second))
+	m.update(bpf.Inflow{Bytes: 1000, LinkBytes: 1014}, begin.Add(time.Second), 1e6)
 	if m.share != usualShare {
 		t.Errorf("a single packet counts: %v", m.share)
 	}
 	// 1000 packets of 228 bytes pass through the queue, and 40 kB pass beside it.
-	m.update(bpf.Inflow{Bytes: 228e3 + 40e3, LinkBytes: 242e3, AsideBytes: 40e3}, begin.Add(2*time.Second))
+	m.update(bpf.Inflow{Bytes: 228e3 + 40e3, LinkBytes: 242e3, AsideBytes: 40e3}, begin.Add(2*time.Second), 1e6)
 	if want := 228.0 / 242; math.Abs(m.share-want) > 1e-9 || m.aside != 20e3 {
 		t.Errorf("share %v, want %v; aside %d, want 20000", m.share, want, m.aside)
 	}
 	if got := m.inside(classOf(1e6, 0, m.share, m.aside)); got < 980e3-1 || got > 980e3+1 {
 		t.Errorf("of 1 MB/s its queue has %d IP bytes/s, want 980000", got)
+	}
+}
+
+// TestMixOfSlowQueue checks that a queue which lets less than 64 KB through in five seconds is measured while it is in use,
+// and only then.
+func TestMixOfSlowQueue(t *testing.T) {
+	const rate = 3500
+	begin := time.Now()
+	m := mix{at: begin, share: usualShare}
+	idle := bpf.Inflow{Bytes: 10 * 40, LinkBytes: 10 * 54}
+	m.update(idle, begin.Add(slowMeasured), rate)
+	if m.share != usualShare {
+		t.Errorf("10 packets of 40 bytes in 5 s count: %v", m.share)
+	}
+	full := bpf.Inflow{Bytes: idle.Bytes + 31*544, LinkBytes: idle.LinkBytes + 31*558}
+	m.update(full, begin.Add(2*slowMeasured), rate)
+	if want := 544.0 / 558; math.Abs(m.share-want) > 1e-9 {
+		t.Errorf("share %v, want %v", m.share, want)
 	}
 }
 

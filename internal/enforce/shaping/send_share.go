@@ -347,7 +347,7 @@ func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
 
 // adapt sets the rate of a node's class, unless the class nearly has that rate.
 func (p *sendPlace) adapt(n *outgoing, o *outlet, rate uint64, f bpf.Outflow, now time.Time) error {
-	o.mix.update(bpf.Inflow{Bytes: f.Bytes, LinkBytes: f.LinkBytes, AsideBytes: f.AsideBytes}, now)
+	o.mix.update(bpf.Inflow{Bytes: f.Bytes, LinkBytes: f.LinkBytes, AsideBytes: f.AsideBytes}, now, o.class.rate)
 	c := o.classAt(rate, n)
 	c.queueBytes = 0 // keep the queue
 	if off := math.Abs(float64(c.rate)-float64(o.class.rate)) / float64(o.class.rate); off < 0.002 {

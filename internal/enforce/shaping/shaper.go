@@ -227,7 +227,7 @@ func (s *shaper) tune() error {
 			errs = append(errs, fmt.Errorf("read what node %d received: %w", id, err))
 			continue
 		}
-		n.mix.update(f, now)
+		n.mix.update(f, now, n.class.rate)
 		c := n.wanted()
 		if err := s.tell(id, n, c); err != nil {
 			errs = append(errs, err)
