@@ -65,12 +65,15 @@ test: deps-test $(TESTSUM) build ## each behaviour once, end to end in network n
 	$(REPORT) -strict $(RESULTS)/test.json && exit $$code
 
 # .ci/run alone sets TWICE, where what failed is run once more with nothing beside it, and named.
+AGAIN = $(if $(TWICE),--rerun-fails=1 --rerun-fails-max-failures=16 --rerun-fails-run-root-test --rerun-fails-report=$(TWICE).$(1))
+
 test-all: export NETNICE_TEST_STAGE := all
 test-all: deps-test $(TESTSUM) build ## all tests; those without root also under the race detector (30 minutes)
 	@mkdir -p $(RESULTS) && rm -rf $(RESULTS)/failures
-	$(SUM) --jsonfile $(RESULTS)/all.json \
-		$(if $(TWICE),--rerun-fails=1 --rerun-fails-max-failures=16 --rerun-fails-run-root-test --rerun-fails-report=$(TWICE)) \
-		--packages "$(PACKAGES)" -- -count=1 -timeout 45m -p 1 -parallel 6; code=$$?; \
+	$(SUM) --jsonfile $(RESULTS)/beside.json $(call AGAIN,beside) --packages "$(BESIDE)" -- -count=1; code=$$?; \
+	$(SUM) --jsonfile $(RESULTS)/alone.json $(call AGAIN,alone) --packages "$(ALONE)" -- -count=1 -timeout 45m -p 1 -parallel 6 || code=$$?; \
+	$(if $(TWICE),cat $(TWICE).beside $(TWICE).alone >$(TWICE); rm -f $(TWICE).beside $(TWICE).alone;) \
+	cat $(RESULTS)/beside.json $(RESULTS)/alone.json >$(RESULTS)/all.json; \
 	$(REPORT) -strict $(RESULTS)/all.json && exit $$code
 	CGO_ENABLED=1 NETNICE_TEST_STAGE=quick $(GO) test -race -count=1 $(PURE)
 

@@ -342,6 +342,56 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 	return nn_send_leaves(skb, sk, s);
 }
 
+/* nn_send_hop_of returns the hop of a node on the socket's path, or NN_PATH_MAX
+ * if it is not on the path any more. */
+static __always_inline __u32 nn_send_hop_of(const struct nn_socket *s,
+					    __u32 node)
+{
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		if (!s->path[i].node)
+			break;
+		if (s->path[i].node == node)
+			return i;
+	}
+	return NN_PATH_MAX;
+}
+
+/* nn_send_outer returns the hop at which a packet goes on that has waited for a
+ * node. The socket may have another path since: it has sent to another peer, or
+ * another process has sent by it. Then the packet waits for each node of the
+ * present path that may be around the former one: one too many, where the two
+ * are of different users. Not static, for its stack would come on top of the
+ * caller's. */
+__noinline __u32 nn_send_outer(const struct nn_socket *s, __u32 node)
+{
+	struct nn_node *n;
+	__u32 hop, kind;
+
+	if (!s)
+		return NN_PATH_MAX;
+	hop = nn_send_hop_of(s, node);
+	if (hop < NN_PATH_MAX)
+		return hop + 1;
+	n = bpf_map_lookup_elem(&nodes, &node);
+	kind = n ? n->kind : NN_NODE_NONE;
+	/* destinations are innermost on every path */
+	if (kind == NN_NODE_DESTINATION)
+		kind = NN_NODE_SOCKET;
+	for (hop = 0; hop < NN_PATH_MAX; hop++) {
+		__u32 at = s->path[hop].node;
+
+		if (!at)
+			break;
+		n = bpf_map_lookup_elem(&nodes, &at);
+		if (!n || n->kind == NN_NODE_SOCKET ||
+		    n->kind == NN_NODE_DESTINATION)
+			continue;
+		if (n->kind > kind || (n->kind == kind && kind < NN_NODE_USER))
+			return hop;
+	}
+	return NN_PATH_MAX;
+}
+
 /* A packet has waited for a node that is not on its socket's path any more:
  * somebody else has sent by the socket. It is charged to who its lane is of.
  * Not static, for its stack would come on top of the caller's. */
@@ -369,7 +419,7 @@ __noinline int nn_send_hop_kept(struct nn_send_hop *at, __u32 netns, __u32 node,
 /* A packet leaves the class of a node: charge the node's clocks; false if it is
  * too far ahead of them. */
 static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
-					 __u32 hop, __u64 bytes, __u32 segments,
+					 __u64 bytes, __u32 segments,
 					 bool prepaid, __u32 node, __u32 minor)
 {
 	struct nn_transmit x = {
@@ -387,7 +437,7 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 	struct nn_lane *l;
 
 	x.segments = nn_counted(segments);
-	nn_send_hop(s, hop, &at);
+	nn_send_hop(s, nn_send_hop_of(s, node), &at);
 	if (at.node != node)
 		nn_send_hop_kept(&at, netns, node, minor);
 	x.child = at.child;
@@ -453,7 +503,7 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	bytes = nn_datagram_bytes(skb, ETH_HLEN);
 	prepaid = s->prepaid_bytes >= bytes;
 	s->queued_ns = now_ns;
-	node = s->path[hop].node;
+	node = skb->cb[NN_KEPT_NODE];
 	q = bpf_map_lookup_elem(&sender, &netns);
 	if (q)
 		nn_send_used(q, now_ns);
@@ -464,15 +514,14 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 			return nn_send_enqueue(skb, q, round, node, hop, slot,
 					       now_ns);
 	}
-	if (!nn_send_left(s, netns, hop, bytes, nn_packet_segments(skb),
-			  prepaid, skb->cb[NN_KEPT_NODE],
-			  skb->cb[NN_KEPT_MINOR])) {
+	if (!nn_send_left(s, netns, bytes, nn_packet_segments(skb), prepaid,
+			  node, skb->cb[NN_KEPT_MINOR])) {
 		nn_send_unqueued(s, bytes);
 		return TC_ACT_SHOT;
 	}
 	if (gate)
 		nn_gate_passed(netns, node);
-	node = nn_outbound_next(s, hop + 1, &hop, &rate);
+	node = nn_outbound_next(s, nn_send_outer(s, node), &hop, &rate);
 	f = node ? nn_outflow(netns, node) : NULL;
 	if (f && q) {
 		return nn_send_enqueue(skb, q,

@@ -15,15 +15,48 @@
 #include "shape_packet.h"
 #include "shape_shared.h"
 
+/* How long a UDP port counts as a stranger's, or as nobody's. */
+#define NN_UDP_STRANGER_MS 1000
+#define NN_UDP_NOBODY_MS   50
+
+static __always_inline __u32 nn_now_ms(void)
+{
+	return bpf_ktime_get_ns() / 1000000;
+}
+
+/* A UDP socket may have got its port without that anybody was told: by connect,
+ * or by a datagram that was refused. So a port that is not marked as a limited
+ * socket's is free only if a look showed whose it is, not long ago. */
+static __always_inline bool nn_udp_free(struct __sk_buff *skb, __u32 port)
+{
+	struct nn_udp_stranger *u = bpf_map_lookup_elem(&udp_strangers, &port);
+
+	return u && (__s32)(u->until_ms - nn_now_ms()) > 0 &&
+	       u->netns == nn_packet_netns(skb);
+}
+
+static __always_inline void nn_udp_free_for(struct __sk_buff *skb,
+					    const struct nn_packet *p, __u32 ms)
+{
+	__u32 port = bpf_ntohs(p->ports.destination);
+	struct nn_udp_stranger *u = bpf_map_lookup_elem(&udp_strangers, &port);
+
+	if (!u)
+		return;
+	u->netns = nn_packet_netns(skb);
+	u->until_ms = nn_now_ms() + ms;
+}
+
 /* A port that no limited socket has, unless NAT leads it to one: a packet now
  * and then is looked after, and marks the port if so. */
-static __always_inline bool nn_named_free(const struct __sk_buff *skb,
-					  __be16 port)
+static __always_inline bool nn_named_free(struct __sk_buff *skb, __be16 port,
+					  __u32 protocol)
 {
 	__u32 zero = 0, at = bpf_ntohs(port);
 	struct nn_unseen *u;
 
-	if (!nn_port_free(at))
+	if (!nn_port_free(at) ||
+	    (protocol == IPPROTO_UDP && !nn_udp_free(skb, at)))
 		return false;
 	if (!nat_known)
 		return true;
@@ -105,13 +138,13 @@ static __always_inline bool nn_packet_free(struct __sk_buff *skb)
 		    (v4.ip.protocol != IPPROTO_TCP &&
 		     v4.ip.protocol != IPPROTO_UDP))
 			return false;
-		return nn_named_free(skb, v4.ports.destination);
+		return nn_named_free(skb, v4.ports.destination, v4.ip.protocol);
 	}
 	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		if (!nn_plain_v6(skb, &v6) ||
 		    (v6.ip.next != IPPROTO_TCP && v6.ip.next != IPPROTO_UDP))
 			return false;
-		return nn_named_free(skb, v6.ports.destination);
+		return nn_named_free(skb, v6.ports.destination, v6.ip.next);
 	}
 	return false;
 }
@@ -263,7 +296,10 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 	g.look = !slot;
 	g.netns_id = slot ? slot->netns_id : BPF_F_CURRENT_NETNS;
 	sk = nn_tuple_socket(skb, p->protocol, &t, size, g.netns_id);
-	listens = sk && sk->state == TCP_LISTEN;
+	/* Data that comes with the last segment of a handshake is for the
+	 * listener, which has no other socket for it yet. */
+	listens = sk && sk->state == TCP_LISTEN &&
+		  p->ip_bytes <= (__u32)p->offset + p->transport_bytes;
 	if (listens) {
 		bpf_sk_release(sk);
 		sk = NULL;
@@ -278,6 +314,9 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 			g.group = nn_shared_of(sk);
 		if (g.group)
 			nn_shared_path(skb, &t, &g, path);
+		else if (p->protocol == IPPROTO_UDP && !slot &&
+			 !path->hops[0].node)
+			nn_udp_free_for(skb, p, NN_UDP_STRANGER_MS);
 		bpf_sk_release(sk);
 		if (!path->hops[0].node)
 			return false;
@@ -286,6 +325,8 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 	 * takes those to its port */
 	if (slot || (sk && p->protocol == IPPROTO_TCP))
 		return sk;
+	if (!sk && p->protocol == IPPROTO_UDP)
+		nn_udp_free_for(skb, p, NN_UDP_NOBODY_MS);
 	if (p->flags & NN_TCP_SYN || !nn_nat(skb, p->protocol, &t, size)) {
 		if (!sk && !listens)
 			nn_unknown_came(skb, p, NN_UNKNOWN_CAME_NOBODY);

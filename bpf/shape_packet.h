@@ -15,7 +15,7 @@
 #define IPPROTO_ROUTING	 43
 #define IPPROTO_FRAGMENT 44
 #define IPPROTO_DSTOPTS	 60
-#define NN_EXTENSIONS	 4 /* IPv6 headers before TCP or UDP */
+#define NN_EXTENSIONS	 64 /* IPv6 headers before TCP or UDP */
 #define NN_IP_OFFSET	 0x1fff
 #define NN_IP_MORE	 0x2000
 #define NN_TCP_FIN	 0x01
@@ -35,7 +35,8 @@ struct nn_packet {
 	__u8 more;	       /* fragments follow */
 	__u8 flags;	       /* TCP's */
 	__u16 transport_bytes; /* of the transport header */
-	__u16 pad;
+	__u8 chained; /* more than NN_EXTENSIONS headers come before it */
+	__u8 pad;
 };
 
 static __always_inline bool nn_load(struct __sk_buff *skb, __u32 offset,
@@ -86,11 +87,38 @@ struct nn_ipv6_extension {
 	__u32 id;
 };
 
+static __always_inline bool nn_is_extension(__u32 protocol)
+{
+	return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING ||
+	       protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_FRAGMENT;
+}
+
+/* nn_extension_skip goes on to the next header; 1: it is an extension header,
+ * too. Not static: the verifier then looks at it once, not once for each
+ * header. */
+__noinline int nn_extension_skip(struct __sk_buff *skb, struct nn_packet *p)
+{
+	struct nn_ipv6_extension e = {};
+
+	if (!p || !nn_load(skb, p->offset, &e, sizeof(e)))
+		return -1;
+	if (p->protocol == IPPROTO_FRAGMENT) {
+		p->fragment_offset = bpf_ntohs(e.fragment) >> 3;
+		p->more = bpf_ntohs(e.fragment) & 1;
+		p->fragment_id = e.id;
+		p->offset += sizeof(e);
+	} else {
+		p->offset += (e.words + 1) * 8;
+	}
+	p->protocol = e.next;
+	return !p->fragment_offset && nn_is_extension(e.next);
+}
+
 static __always_inline bool nn_parse_v6(struct __sk_buff *skb,
 					struct nn_packet *p)
 {
 	struct nn_ipv6_header h;
-	struct nn_ipv6_extension e;
+	int more;
 
 	if (!nn_load(skb, 0, &h, sizeof(h)))
 		return false;
@@ -102,26 +130,14 @@ static __always_inline bool nn_parse_v6(struct __sk_buff *skb,
 	p->ip_bytes = sizeof(h) + bpf_ntohs(h.payload);
 	p->offset = sizeof(h);
 	p->protocol = h.next;
+	if (!nn_is_extension(h.next))
+		return true;
 	for (int i = 0; i < NN_EXTENSIONS; i++) {
-		if (p->protocol != IPPROTO_HOPOPTS &&
-		    p->protocol != IPPROTO_ROUTING &&
-		    p->protocol != IPPROTO_DSTOPTS &&
-		    p->protocol != IPPROTO_FRAGMENT)
-			return true;
-		if (!nn_load(skb, p->offset, &e, sizeof(e)))
-			return false;
-		if (p->protocol == IPPROTO_FRAGMENT) {
-			p->fragment_offset = bpf_ntohs(e.fragment) >> 3;
-			p->more = bpf_ntohs(e.fragment) & 1;
-			p->fragment_id = e.id;
-			p->offset += sizeof(e);
-		} else {
-			p->offset += (e.words + 1) * 8;
-		}
-		p->protocol = e.next;
-		if (p->fragment_offset)
-			return true;
+		more = nn_extension_skip(skb, p);
+		if (more <= 0)
+			return !more;
 	}
+	p->chained = 1;
 	return false;
 }
 

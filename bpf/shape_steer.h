@@ -186,6 +186,10 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 	__u64 bytes;
 
 	if (!nn_parse(skb, &p)) {
+		/* no sender needs so many headers, and nobody knows for whom
+		 * it is */
+		if (p.chained)
+			return TC_ACT_SHOT;
 		if (nn_is_control(p.protocol))
 			nn_unknown_came(skb, &p, NN_UNKNOWN_CAME_KERNEL);
 		if (!nn_unusual_path(skb, &p, NULL, &path))

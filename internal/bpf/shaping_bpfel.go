@@ -472,6 +472,12 @@ type shapingNnTransmit struct {
 	Share      uint64
 }
 
+type shapingNnUdpStranger struct {
+	_       structs.HostLayout
+	Netns   uint32
+	UntilMs uint32
+}
+
 type shapingNnUnseen struct {
 	_     structs.HostLayout
 	Bytes [4096]uint32
@@ -533,6 +539,7 @@ const (
 	shapingMapStored              = "stored"
 	shapingMapSubordinates        = "subordinates"
 	shapingMapTasks               = "tasks"
+	shapingMapUdpStrangers        = "udp_strangers"
 	shapingMapUnknown             = "unknown"
 	shapingMapUnseen              = "unseen"
 	shapingMapUsers               = "users"
@@ -668,6 +675,7 @@ type shapingMapSpecs struct {
 	Stored           *ebpf.MapSpec `ebpf:"stored"`
 	Subordinates     *ebpf.MapSpec `ebpf:"subordinates"`
 	Tasks            *ebpf.MapSpec `ebpf:"tasks"`
+	UdpStrangers     *ebpf.MapSpec `ebpf:"udp_strangers"`
 	Unknown          *ebpf.MapSpec `ebpf:"unknown"`
 	Unseen           *ebpf.MapSpec `ebpf:"unseen"`
 	Users            *ebpf.MapSpec `ebpf:"users"`
@@ -749,6 +757,7 @@ type shapingMaps struct {
 	Stored           *ebpf.Map `ebpf:"stored"`
 	Subordinates     *ebpf.Map `ebpf:"subordinates"`
 	Tasks            *ebpf.Map `ebpf:"tasks"`
+	UdpStrangers     *ebpf.Map `ebpf:"udp_strangers"`
 	Unknown          *ebpf.Map `ebpf:"unknown"`
 	Unseen           *ebpf.Map `ebpf:"unseen"`
 	Users            *ebpf.Map `ebpf:"users"`
@@ -796,6 +805,7 @@ func (m *shapingMaps) Close() error {
 		m.Stored,
 		m.Subordinates,
 		m.Tasks,
+		m.UdpStrangers,
 		m.Unknown,
 		m.Unseen,
 		m.Users,

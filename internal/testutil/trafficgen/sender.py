@@ -538,10 +538,21 @@ class Sender:
                     self.apply_past(s)
                 except OSError:
                     self.refused("past")
-            s.bind(("" if family == socket.AF_INET else "::", self.net["serve"] + self.number))
+            self.bind(s, ("" if family == socket.AF_INET else "::", self.net["serve"] + self.number))
             s.listen(64)
             return s
         return None
+
+    @staticmethod
+    def bind(s, address):
+        """The last program's orphans may have the port for a moment."""
+        for left in reversed(range(50)):
+            try:
+                return s.bind(address)
+            except OSError as e:
+                if e.errno != errno.EADDRINUSE or not left:
+                    raise
+            time.sleep(0.1)
 
     def from_another(self):
         ours, theirs = socket.socketpair()
