@@ -35,7 +35,7 @@ def touch(to):
 `
 	const another = `
 ready()
-subprocess.run([sys.argv[3], "set", "--user", str(os.getuid()), "--to", there[0], "--up", "150MB/s"], check=True)
+subprocess.run([sys.argv[3], "set", "--user", str(os.getuid()), "--to", there[0], "--up", "30MB/s"], check=True)
 other = (there[0].rsplit(".", 1)[0] + ".77", 9)
 while True:
     fill()
@@ -52,7 +52,7 @@ if not child:
         fill()
         time.sleep(0.001)
 ready()
-subprocess.run([sys.argv[3], "set", "--pid", str(child), "--up", "150MB/s"], check=True)
+subprocess.run([sys.argv[3], "set", "--pid", str(child), "--up", "30MB/s"], check=True)
 os.write(w, b"x")
 while True:
     touch(there)
