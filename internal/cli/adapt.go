@@ -75,7 +75,7 @@ func (f *adaptFlags) add(cmd *cobra.Command) {
 	f.least, f.most = f.start, f.start
 	f.backlog = optional[uint64]{parse: parseBacklog, kind: "time"}
 	flags := cmd.Flags()
-	flags.StringVar(&f.share, "share", "50%", "of the path's capacity, kept beside traffic that fills the path: `10%` to 100%")
+	flags.StringVar(&f.share, "share", "50%", "the `percent` of the path's capacity, 10% to 100%, kept beside traffic that fills the path")
 	flags.BoolVar(&f.tcp, "tcp", false, "pace what TCP sends there, too")
 	flags.Var(&f.start, "start", "begin with this, instead of measuring")
 	flags.Var(&f.least, "least", "never less (8 kbit/s)")

@@ -160,7 +160,11 @@ func TestGuidePages(t *testing.T) {
 			require.NotContains(t, undo, "\n## ", d.path)
 			require.Contains(t, undo, "```console\n", d.path)
 		}
-		require.True(t, 40 <= lines && lines <= 120, "%s: %d lines", d.path, lines)
+		most := 120
+		if strings.HasSuffix(d.path, "troubleshooting.md") {
+			most = 130 // it is searched, not read
+		}
+		require.True(t, 40 <= lines && lines <= most, "%s: %d lines", d.path, lines)
 	}
 }
 

@@ -29,7 +29,7 @@ func (f *cpuFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.extra, "cpu-extra", false, "of what is left of the processors a share, too")
 	flags.Var(&f.rate, "rate", "what it is to send, with --cpu auto")
 	completeRates(cmd, "rate")
-	flags.StringVar(&f.how, "cpu", "", "auto: as much of the processors as the rate needs")
+	flags.StringVar(&f.how, "cpu", "", "`auto`: as much of the processors as the rate needs")
 }
 
 func (f *cpuFlags) said() bool {

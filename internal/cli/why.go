@@ -64,7 +64,7 @@ printed together. Users may ask about their own processes.`,
 	}
 	cmd.ValidArgsFunction = a.completePID(false)
 	jsonFlag(cmd, &asJSON)
-	cmd.Flags().IntVar(&fd, "fd", -1, "only the socket that this file `descriptor` of it is")
+	cmd.Flags().IntVar(&fd, "fd", -1, "only the socket that the file descriptor `FD` of it is")
 	cmd.Flags().DurationVar(&over, "for", time.Second, "measure for this `time`")
 	return cmd
 }
