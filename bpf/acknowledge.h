@@ -62,7 +62,7 @@ static __always_inline bool nn_ack_spared(const struct bpf_sock_ops *ctx,
 					  const struct tcp_sock *tp,
 					  __u64 now_ns)
 {
-	if (s->ack_paid_ns <= now_ns + NN_ACK_BEHIND_NS ||
+	if (s->ack_finish_ns <= now_ns + NN_ACK_BEHIND_NS ||
 	    s->ack_next_ns <= now_ns + NN_ACK_BURST_NS)
 		return false;
 	return nn_ack_idle(ctx, s, tp) &&
@@ -77,7 +77,7 @@ static __always_inline void nn_ack_left(struct nn_socket *s,
 {
 	__u64 gap = 0, behind = x->unheld_ns;
 
-	s->ack_paid_ns = behind;
+	s->ack_finish_ns = behind;
 	s->ack_edge = tp->rcv_wup + tp->rcv_wnd;
 	behind = behind > x->now_ns ? behind - x->now_ns : 0;
 	if (x->share && !(x->share >> 48))

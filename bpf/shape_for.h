@@ -16,8 +16,8 @@
 #include "shape_shared.h"
 
 /* How long a UDP port counts as a stranger's, or as nobody's. */
-#define NN_UDP_STRANGER_MS 1000
-#define NN_UDP_NOBODY_MS   50
+#define NN_UDP_UNLIMITED_MS 1000
+#define NN_UDP_NOBODY_MS    50
 
 static __always_inline __u32 nn_now_ms(void)
 {
@@ -29,7 +29,7 @@ static __always_inline __u32 nn_now_ms(void)
  * socket's is free only if a look showed whose it is, not long ago. */
 static __always_inline bool nn_udp_free(struct __sk_buff *skb, __u32 port)
 {
-	struct nn_udp_stranger *u = bpf_map_lookup_elem(&udp_strangers, &port);
+	struct nn_udp_unlimited *u = bpf_map_lookup_elem(&udp_unlimited, &port);
 
 	return u && (__s32)(u->until_ms - nn_now_ms()) > 0 &&
 	       u->netns == nn_packet_netns(skb);
@@ -39,7 +39,7 @@ static __always_inline void nn_udp_free_for(struct __sk_buff *skb,
 					    const struct nn_packet *p, __u32 ms)
 {
 	__u32 port = bpf_ntohs(p->ports.destination);
-	struct nn_udp_stranger *u = bpf_map_lookup_elem(&udp_strangers, &port);
+	struct nn_udp_unlimited *u = bpf_map_lookup_elem(&udp_unlimited, &port);
 
 	if (!u)
 		return;
@@ -316,7 +316,7 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 			nn_shared_path(skb, &t, &g, path);
 		else if (p->protocol == IPPROTO_UDP && !slot &&
 			 !path->hops[0].node)
-			nn_udp_free_for(skb, p, NN_UDP_STRANGER_MS);
+			nn_udp_free_for(skb, p, NN_UDP_UNLIMITED_MS);
 		bpf_sk_release(sk);
 		if (!path->hops[0].node)
 			return false;

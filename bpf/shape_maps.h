@@ -137,7 +137,7 @@ struct {
 } unseen SEC(".maps");
 
 /* UDP ports of sockets that nobody limits, or of none: see nn_udp_free. */
-struct nn_udp_stranger {
+struct nn_udp_unlimited {
 	__u32 netns;
 	__u32 until_ms; /* of the kernel's monotonic clock */
 };
@@ -146,8 +146,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, NN_PORTS);
 	__type(key, __u32);
-	__type(value, struct nn_udp_stranger);
-} udp_strangers SEC(".maps");
+	__type(value, struct nn_udp_unlimited);
+} udp_unlimited SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

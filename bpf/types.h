@@ -302,7 +302,7 @@ struct nn_socket {
 	union {
 		__u64 queue_asked_ns; /* when the daemon was asked for one */
 		/* TCP: see acknowledge.h. */
-		__u64 ack_paid_ns; /* when all is paid that left before it */
+		__u64 ack_finish_ns; /* when all is paid that left before it */
 	};
 	__u32 queue_ifindex; /* device before which one took its last packet */
 	__u32 queue_epoch;   /* the policy's, then */

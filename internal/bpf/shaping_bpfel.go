@@ -472,7 +472,7 @@ type shapingNnTransmit struct {
 	Share      uint64
 }
 
-type shapingNnUdpStranger struct {
+type shapingNnUdpUnlimited struct {
 	_       structs.HostLayout
 	Netns   uint32
 	UntilMs uint32
@@ -539,7 +539,7 @@ const (
 	shapingMapStored              = "stored"
 	shapingMapSubordinates        = "subordinates"
 	shapingMapTasks               = "tasks"
-	shapingMapUdpStrangers        = "udp_strangers"
+	shapingMapUdpUnlimited        = "udp_unlimited"
 	shapingMapUnknown             = "unknown"
 	shapingMapUnseen              = "unseen"
 	shapingMapUsers               = "users"
@@ -675,7 +675,7 @@ type shapingMapSpecs struct {
 	Stored           *ebpf.MapSpec `ebpf:"stored"`
 	Subordinates     *ebpf.MapSpec `ebpf:"subordinates"`
 	Tasks            *ebpf.MapSpec `ebpf:"tasks"`
-	UdpStrangers     *ebpf.MapSpec `ebpf:"udp_strangers"`
+	UdpUnlimited     *ebpf.MapSpec `ebpf:"udp_unlimited"`
 	Unknown          *ebpf.MapSpec `ebpf:"unknown"`
 	Unseen           *ebpf.MapSpec `ebpf:"unseen"`
 	Users            *ebpf.MapSpec `ebpf:"users"`
@@ -757,7 +757,7 @@ type shapingMaps struct {
 	Stored           *ebpf.Map `ebpf:"stored"`
 	Subordinates     *ebpf.Map `ebpf:"subordinates"`
 	Tasks            *ebpf.Map `ebpf:"tasks"`
-	UdpStrangers     *ebpf.Map `ebpf:"udp_strangers"`
+	UdpUnlimited     *ebpf.Map `ebpf:"udp_unlimited"`
 	Unknown          *ebpf.Map `ebpf:"unknown"`
 	Unseen           *ebpf.Map `ebpf:"unseen"`
 	Users            *ebpf.Map `ebpf:"users"`
@@ -805,7 +805,7 @@ func (m *shapingMaps) Close() error {
 		m.Stored,
 		m.Subordinates,
 		m.Tasks,
-		m.UdpStrangers,
+		m.UdpUnlimited,
 		m.Unknown,
 		m.Unseen,
 		m.Users,
