@@ -39,7 +39,7 @@ var retiredWords = []retired{
 	{"former", "previous map layout", 24, 12},
 	{"held", "deferred chunk", 22, 17},
 	{"house", "group", 2, 0},
-	{"keep", "run, for a loop", 28, 25},
+	{"keep", "run, for a loop", 27, 25},
 	{"know", "track", 3, 0},
 	{"lane", "class", 16, 9},
 	{"let go", "unset", 1, 0},

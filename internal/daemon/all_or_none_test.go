@@ -26,6 +26,7 @@ import (
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/plan"
+	"github.com/netnice/netnice/internal/source/prefixlists"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -146,7 +147,7 @@ func (h *harness) everything() (list []string) {
 	for name := range h.names.Shown() {
 		list = append(list, "name "+name)
 	}
-	for key, prefixes := range h.lists {
+	for key, prefixes := range h.lists.All() {
 		list = append(list, fmt.Sprint(key, prefixes))
 	}
 	slices.Sort(list)
@@ -401,7 +402,7 @@ func TestPrefixesAndRateAreSetTogether(t *testing.T) {
 	k.Fail("SetDestinations", nil)
 
 	// A dry run writes nothing, not even the same again.
-	list := must(filepath.Glob(filepath.Join(h.opts.StateDir, listsFolder, "*")))[0]
+	list := must(filepath.Glob(filepath.Join(h.opts.StateDir, prefixlists.Folder, "*")))[0]
 	before, info := h.everything(), must(os.Stat(list))
 	require.NoError(t, set(up(2e6), true, "192.0.2.0/24"))
 	require.Equal(t, before, h.everything())

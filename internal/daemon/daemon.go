@@ -30,6 +30,7 @@ import (
 	"github.com/netnice/netnice/internal/scope"
 	"github.com/netnice/netnice/internal/source/groups"
 	"github.com/netnice/netnice/internal/source/names"
+	"github.com/netnice/netnice/internal/source/prefixlists"
 	"github.com/netnice/netnice/internal/source/rulefiles"
 	"github.com/netnice/netnice/internal/statefile"
 )
@@ -170,7 +171,6 @@ type desiredState struct {
 	nextID       uint32
 	destined     rulefiles.Destinations
 	commanded    commanded
-	lists        map[listKey][]netip.Prefix
 	system       machineWide
 	file         *desired.File
 	isDown       bool // Down was called, and nothing may be set any more
@@ -214,6 +214,7 @@ type sources struct {
 	rules      *rulefiles.Source            // rule_limits.go
 	groups     *groups.Source[*transaction] // group_limits.go
 	names      *names.Source                // name_changes.go
+	lists      *prefixlists.Lists           // toward.go
 	adaptation *adaptation.Table            // adaptation.go
 }
 
@@ -300,7 +301,6 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		desiredState: desiredState{
 			nodes:  desired.NewTable[*node](),
 			stock:  make(map[uint32]enforce.NodeSpec),
-			lists:  make(map[listKey][]netip.Prefix),
 			nextID: 1,
 		},
 		signals: signals{
@@ -324,6 +324,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	d.rules = d.ruleSource()
 	d.groups = groups.New(groups.Options[*transaction]{Log: d.log, Kernel: kernel, Resolver: resolver, Host: groupHost{d}})
 	d.names = names.New(names.Options{Log: d.log, Host: nameHost{d}, LookUp: opts.LookupNames, Every: opts.NamesEvery})
+	d.lists = prefixlists.New(prefixlists.Options{Files: d.files, Changed: d.touchShared, Complain: d.complain})
 	d.adaptation = adaptation.New(adaptation.Options{
 		Log: d.log, Kernel: kernel, Host: adaptationHost{d}, OpenPath: opts.OpenPath, FollowsRules: d.rules.Follows(),
 	})

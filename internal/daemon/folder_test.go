@@ -17,6 +17,7 @@ import (
 	"github.com/netnice/netnice/internal/cpushare/cpusharetest"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/source/prefixlists"
 )
 
 // withEachFile starts a daemon with content in each file of the state beside that of the limits, and returns those
@@ -35,7 +36,7 @@ func withEachFile(t *testing.T) (h *harness, files []string) {
 	const list = "file:/lan.txt@user:root"
 	_, err = h.Set(t.Context(), root, api.SetRequest{Subject: api.Subject{Kind: api.KindTo, ID: list}, Wish: up(1e6), Prefixes: []string{"10.0.0.0/8"}})
 	require.NoError(t, err)
-	return h, []string{h.cpuSharePath(), h.systemPath(), h.adaptationPath(), h.listFile(listKey{enforce.BookAdmin, "/lan.txt"})}
+	return h, []string{h.cpuSharePath(), h.systemPath(), h.adaptationPath(), h.lists.Path(prefixlists.Key{RuleSet: enforce.BookAdmin, Path: "/lan.txt"})}
 }
 
 // texts returns the content of files, "" for a missing one.
@@ -70,7 +71,7 @@ func TestStateFolderIsWrittenAnew(t *testing.T) {
 	require.NoError(t, h.stop())
 	h = start(t, h.fake, h.opts)
 	require.Equal(t, 1, h.cpuShares.Count())
-	require.NoError(t, os.RemoveAll(filepath.Join(h.opts.StateDir, listsFolder)))
+	require.NoError(t, os.RemoveAll(filepath.Join(h.opts.StateDir, prefixlists.Folder)))
 	require.NoError(t, os.Remove(h.systemPath()))
 	again("what the next daemon has read is there again")
 }

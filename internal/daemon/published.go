@@ -96,15 +96,13 @@ func (d *Daemon) publishAll() {
 // sharedRecord returns what nodes have in common, for readers. The caller holds d.mu.
 func (d *Daemon) sharedRecord() *observe.Shared {
 	s := &observe.Shared{
-		Names: d.names.Shown(), Listed: make(map[observe.ListKey]int, len(d.lists)), InputMeterOff: d.system.InputMeterOff,
+		Names: d.names.Shown(), Listed: make(map[observe.ListKey]int), InputMeterOff: d.system.InputMeterOff,
 	}
-	for key, list := range d.lists {
-		s.Listed[key.record()] = len(list)
+	for key, list := range d.lists.All() {
+		s.Listed[key] = len(list)
 	}
 	return s
 }
-
-func (k listKey) record() observe.ListKey { return observe.ListKey{RuleSet: k.book, Path: k.path} }
 
 // record returns the node as readers know it.
 func (n *node) record() *observe.Node {
@@ -124,7 +122,7 @@ func (n *node) record() *observe.Node {
 		r.Rules.Limiting[owner], r.Rules.Meant[owner] = w.Rules, w.To
 	}
 	if n.to != nil {
-		r.To = &observe.Destination{Selector: n.to.selector, OfAll: n.to.scope == nil, IsMet: n.to.met || n.to.each != 0, List: n.listKey().record()}
+		r.To = &observe.Destination{Selector: n.to.selector, OfAll: n.to.scope == nil, IsMet: n.to.met || n.to.each != 0, List: n.listKey()}
 		if n.to.scope != nil {
 			r.To.Under = n.to.scope.id
 		}

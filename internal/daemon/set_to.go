@@ -151,7 +151,10 @@ func (r *destinationRequest) Plan(tx *transaction) error {
 	if len(r.list) > 0 {
 		r.Answer.Changed = true
 	}
-	return tx.takeList(&r.next, r.list)
+	if to.selector.List == "" || r.next.empty() {
+		return nil
+	}
+	return r.d.lists.Take(tx, r.next.listKey(), r.list)
 }
 
 func (r *destinationRequest) Admit() error {
@@ -190,7 +193,7 @@ func (r *destinationRequest) Finish() {
 		files := []string{r.d.file.Path()}
 		if len(r.list) > 0 {
 			r.Answer.LoadedPrefixes, r.Answer.LoadNS = len(r.list), uint64(time.Since(r.began))
-			files = append(files, r.d.listFile(r.next.listKey()))
+			files = append(files, r.d.lists.Path(r.next.listKey()))
 		}
 		r.d.wakeEach()
 		r.publish(files)

@@ -11,6 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/adaptation"
 	"github.com/netnice/netnice/internal/cpushare"
 	"github.com/netnice/netnice/internal/desired"
+	"github.com/netnice/netnice/internal/source/prefixlists"
 	"github.com/netnice/netnice/internal/statefile"
 )
 
@@ -33,9 +34,9 @@ func ForgetState(dir string, keepPowers bool) error {
 	if keepPowers {
 		names = slices.DeleteFunc(names, func(name string) bool { return name == cpushare.FileName })
 	}
-	names = append(names, listsFolder)
+	names = append(names, prefixlists.Folder)
 	return forgetFiles(dir, names, func(path string) error {
-		if filepath.Base(path) == listsFolder {
+		if filepath.Base(path) == prefixlists.Folder {
 			return os.RemoveAll(path)
 		}
 		return statefile.RemoveFile(path)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/internal/cpushare"
+	"github.com/netnice/netnice/internal/source/prefixlists"
 )
 
 // Without a running daemon the whole state is removed, including lists of prefixes. The file of CPU shares stays where
@@ -15,8 +16,8 @@ import (
 func TestForgetState(t *testing.T) {
 	dir := t.TempDir()
 	write := func() {
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, listsFolder), 0o700))
-		for _, name := range append([]string{filepath.Join(listsFolder, "0123")}, stateFiles...) {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, prefixlists.Folder), 0o700))
+		for _, name := range append([]string{filepath.Join(prefixlists.Folder, "0123")}, stateFiles...) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("{}\n"), 0o600))
 		}
 	}

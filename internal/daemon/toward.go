@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/plan"
+	"github.com/netnice/netnice/internal/source/prefixlists"
 )
 
 // Limits that commands set on a destination have nodes like those of rules. Each node belongs to one owner; another
@@ -82,12 +83,40 @@ func (d *Daemon) compileDestinations(extra *node) plan.Destinations {
 func (d *Daemon) partLimited(n *node) plan.Part {
 	p := plan.Part{
 		Place: n.holdsAt(), RuleSet: n.book(),
-		Selector: n.to.selector, Resolved: d.names.Resolved(n.to.selector), Listed: d.listed(n),
+		Selector: n.to.selector, Resolved: d.names.Resolved(n.to.selector), Listed: d.lists.Of(n.listKey()),
 	}
 	if n.to.scope != nil {
 		p.Under = n.to.scope.res.Kind
 	}
 	return p
+}
+
+// listKey identifies the list of prefixes in the file of a node's destination; without a file it identifies none.
+func (n *node) listKey() prefixlists.Key {
+	return prefixlists.Key{RuleSet: n.book(), Path: n.to.selector.List}
+}
+
+// loadLists reads the stored lists of the limits. It logs a list that cannot be read.
+func (d *Daemon) loadLists() {
+	for n := range d.nodes.All() {
+		if n.to == nil || n.to.selector.List == "" {
+			continue
+		}
+		if err := d.lists.Load(n.listKey()); err != nil {
+			d.once(n, err)
+		}
+	}
+}
+
+// dropLists forgets the lists that no limit uses any more. The caller holds d.mu.
+func (d *Daemon) dropLists() {
+	used := map[prefixlists.Key]bool{}
+	for n := range d.nodes.All() {
+		if n.to != nil && n.to.selector.List != "" {
+			used[n.listKey()] = true
+		}
+	}
+	d.lists.RemoveUnused(used)
 }
 
 // holdsAt returns where a command's node for a part of the traffic holds.

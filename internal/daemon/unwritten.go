@@ -54,9 +54,7 @@ func (d *Daemon) writeAgain() {
 		return
 	}
 	d.files.WriteIfBehind(d.systemPath(), d.saveSystem)
-	for key, list := range d.lists {
-		d.files.WriteIfBehind(d.listFile(key), func() { d.keepList(key, list) })
-	}
+	d.lists.WriteAgain()
 }
 
 // unwrittenProblems lists the files that cannot be written, for netnice status.

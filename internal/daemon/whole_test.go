@@ -27,9 +27,9 @@ const changesOfWhole = 100
 // caller holds d.mu.
 func wholeOf(d *Daemon) (map[uint32]enforce.NodeSpec, enforce.Destinations) {
 	w := &Daemon{
-		sources: sources{names: d.names},
+		sources: sources{names: d.names, lists: d.lists},
 		desiredState: desiredState{
-			nodes: desired.NewTable[*node](), destined: d.destined, lists: d.lists, system: d.system,
+			nodes: desired.NewTable[*node](), destined: d.destined, system: d.system,
 		},
 	}
 	for r := range d.content().Records {
