@@ -44,6 +44,7 @@ func rules() []rule {
 		{folder: "internal/scope", never: append(kernel, module+"internal/daemon", module+"internal/cli"), why: "a process is moved whoever limits it"},
 		{folder: "internal/rules", only: []string{module + "internal/limit", module + "internal/similar", module + "internal/units", "github.com/google/renameio/v2", "github.com/pelletier/go-toml/v2", "github.com/pelletier/go-toml/v2/unstable", "golang.org/x/sys/unix"}, why: "text to rules, and rules to matches"},
 		{folder: "internal/source", never: append(kernel, module+"internal/daemon", module+"internal/cli"), why: "a source says what it wants, and knows who brings it into force by an interface"},
+		{folder: "internal/source/destinations", never: []string{module + "internal/desired"}, why: "it sees copies of nodes, and no records"},
 		{folder: "internal/source/prefixlists", only: []string{module + "internal/destination", module + "internal/observe", module + "internal/statefile"}, why: "lists know neither nodes nor who limits"},
 		{folder: "internal/apiserver", never: kernel, why: "handlers know their backend only"},
 		{folder: "internal/auth", never: kernel, why: "rights follow from credentials"},

@@ -175,14 +175,14 @@ func TestRemediesAreCommands(t *testing.T) {
 		}))
 	}
 	takers := remedyTakers(sources...)
-	for _, name := range []string{"fail", "failWith", "wish", "bad", "refused", "problem", "Denied", "notFound", "badSubject", "noAccount", "distrusted", "full"} {
+	for _, name := range []string{"fail", "failWith", "wish", "bad", "refused", "problem", "Denied", "notFound", "badSubject", "noAccount", "distrusted", "Full"} {
 		require.NotEmpty(t, takers[name], "%s takes a remedy", name)
 	}
 	found := map[string]int{}
 	for _, s := range sources {
 		found[s.folder] = checkSource(t, s, takers)
 	}
-	for _, folder := range []string{"cli", "daemon", "adaptation", "hostpath", "cpushare", "apiserver", "auth", "doctor", "identity", "request", "rules", "stall", "bpf"} {
+	for _, folder := range []string{"cli", "daemon", "adaptation", "hostpath", "cpushare", "apiserver", "auth", "destinations", "doctor", "identity", "request", "rules", "stall", "bpf"} {
 		require.NotZero(t, found[folder], "the remedies of %s are looked for where they are no more", folder)
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/scope"
+	"github.com/netnice/netnice/internal/source/destinations"
 	"github.com/netnice/netnice/internal/source/groups"
 	"github.com/netnice/netnice/internal/source/names"
 	"github.com/netnice/netnice/internal/source/prefixlists"
@@ -169,14 +170,14 @@ type desiredState struct {
 	nodes        *desired.Table[*node]
 	stock        map[uint32]enforce.NodeSpec // preallocated nodes for peer addresses, by their ids: spare_nodes.go
 	nextID       uint32
-	destined     rulefiles.Destinations
-	commanded    commanded
 	system       machineWide
 	file         *desired.File
 	isDown       bool // Down was called, and nothing may be set any more
 	subordinates subordinates
 	unpublished  unpublished
-	behind       behind
+	// isBehind says that there may be a node in the kernel of which the daemon has none: the kernel has refused to take a
+	// change back.
+	isBehind bool
 }
 
 // thisProcess identifies the daemon's process.
@@ -211,11 +212,13 @@ type signals struct {
 
 // sources are the sources of limits, beside commands for one subject. Each has a file here that implements what it needs.
 type sources struct {
-	rules      *rulefiles.Source            // rule_limits.go
-	groups     *groups.Source[*transaction] // group_limits.go
-	names      *names.Source                // name_changes.go
-	lists      *prefixlists.Lists           // toward.go
-	adaptation *adaptation.Table            // adaptation.go
+	rules  *rulefiles.Source            // rule_limits.go
+	groups *groups.Source[*transaction] // group_limits.go
+	names  *names.Source                // name_changes.go
+	lists  *prefixlists.Lists           // toward.go
+	// destinations needs what destination_limits.go implements.
+	destinations *destinations.Assignment
+	adaptation   *adaptation.Table // adaptation.go
 }
 
 // takenOver counts what the daemon found at its start.
@@ -325,6 +328,9 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	d.groups = groups.New(groups.Options[*transaction]{Log: d.log, Kernel: kernel, Resolver: resolver, Host: groupHost{d}})
 	d.names = names.New(names.Options{Log: d.log, Host: nameHost{d}, LookUp: opts.LookupNames, Every: opts.NamesEvery})
 	d.lists = prefixlists.New(prefixlists.Options{Files: d.files, Changed: d.touchShared, Complain: d.complain})
+	d.destinations = destinations.NewAssignment(destinations.AssignmentOptions{
+		Log: d.log, Kernel: kernel, Host: destinationHost{d}, Names: d.names, Lists: d.lists,
+	})
 	d.adaptation = adaptation.New(adaptation.Options{
 		Log: d.log, Kernel: kernel, Host: adaptationHost{d}, OpenPath: opts.OpenPath, FollowsRules: d.rules.Follows(),
 	})

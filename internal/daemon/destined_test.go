@@ -217,7 +217,7 @@ func TestDestinedTrees(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var trees []uint64
-	for tree := range c.destinedTrees {
+	for tree := range (destinationHost{c.Daemon}).Trees {
 		trees = append(trees, tree.Key)
 	}
 	require.Equal(t, []uint64{uint64(pid)}, trees)

@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/observe"
+	"github.com/netnice/netnice/internal/request"
 )
 
 // A limit for each address of a destination ("/each") consists of two parts. A limit on all of the addresses,
@@ -149,7 +150,7 @@ func (d *Daemon) meetEach(of *node, peers []enforce.Peer) error {
 		}
 		met[selector.Prefixes[0]] = true
 		if count >= mostEach {
-			errs = append(errs, full("as many addresses are met", mostEach, "name a smaller prefix: netnice ls"))
+			errs = append(errs, request.Full("as many addresses are met", mostEach, "name a smaller prefix: netnice ls"))
 			break
 		}
 		made, err := d.addEach(of, selector, p.Node)

@@ -62,7 +62,7 @@ func (d *Daemon) endGone() {
 		d.log.Info("limit ended with its subject", "subject", n.res.Subject.String(), "node", n.id)
 	}
 	if destined {
-		d.followDestinations()
+		d.destinations.Follow()
 	}
 	d.endToward()
 	d.writeChange(false, ended...)

@@ -37,8 +37,8 @@ func (h nameHost) Update(change func(wanted map[string]bool) names.Change) {
 		return
 	}
 	if h.touchShared(); c.HasMoved {
-		h.outdateDestinations()
-		h.followDestinations()
+		h.destinations.Outdate()
+		h.destinations.Follow()
 	}
 	for _, n := range h.nodes.Sorted() {
 		if n.to == nil || !slices.Contains(n.to.selector.Names, c.Name) {

@@ -1,17 +1,11 @@
 package daemon
 
 import (
-	"fmt"
-
-	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/request"
 )
-
-func full(who string, limit int, hint string) error {
-	return &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%s limits already, the most there may be: %d", who, limit), Hint: hint}
-}
 
 // quota refuses a limit beyond what a user, all users and the machine may have. It may need a new node. The caller holds
 // d.mu.
@@ -30,11 +24,11 @@ func (d *Daemon) quotaOf(by auth.Actor, limits, newNodes int) error {
 	}
 	switch {
 	case !by.Root() && limits > 0 && d.countOf(d.countsAs(by.UID), d.nodes.Owned)+limits > auth.MaxNodesPerUser:
-		return full("you have set as many", auth.MaxNodesPerUser, "lift some first (netnice ls), or limit yourself as a whole: netnice set --user "+identity.UserName(by.UID)+" ...")
+		return request.Full("you have set as many", auth.MaxNodesPerUser, "lift some first (netnice ls), or limit yourself as a whole: netnice set --user "+identity.UserName(by.UID)+" ...")
 	case !by.Root() && all > auth.MaxNodesOfUsers:
-		return full("users have set as many", auth.MaxNodesOfUsers, "ask the administrator to lift some: netnice ls")
+		return request.Full("users have set as many", auth.MaxNodesOfUsers, "ask the administrator to lift some: netnice ls")
 	case all > auth.MaxNodes:
-		return full("there are as many", auth.MaxNodes, "lift some first: netnice ls")
+		return request.Full("there are as many", auth.MaxNodes, "lift some first: netnice ls")
 	}
 	return nil
 }
@@ -51,10 +45,10 @@ func (d *Daemon) quotaOfRuled(next *node) error {
 		return d.quota(auth.Actor{UID: next.res.UID}, true)
 	}
 	if d.nodes.Len() >= auth.MaxNodesOfUsers {
-		return full("users have as many", auth.MaxNodesOfUsers, "lift some: netnice ls")
+		return request.Full("users have as many", auth.MaxNodesOfUsers, "lift some: netnice ls")
 	}
 	if who := d.countsAs(next.res.UID); d.countOf(who, d.nodes.Matched) >= auth.MaxRuledPerUser {
-		return full("processes of "+identity.UserName(who)+" have as many", auth.MaxRuledPerUser, "netnice ls")
+		return request.Full("processes of "+identity.UserName(who)+" have as many", auth.MaxRuledPerUser, "netnice ls")
 	}
 	return nil
 }

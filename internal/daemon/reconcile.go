@@ -240,9 +240,9 @@ func (d *Daemon) look(tick bool) {
 	if d.isDown {
 		return // the kernel side is closed
 	}
-	if d.nodes.Len() > 0 || d.behind.nodes {
+	if d.nodes.Len() > 0 || d.isBehind {
 		if tick {
-			d.compare(d.assignAgain)
+			d.compare(d.destinations.AssignAgain)
 			d.sweepScopes()
 			d.endReservations(time.Now())
 			d.endTimed()
@@ -250,17 +250,9 @@ func (d *Daemon) look(tick bool) {
 		d.endGone()
 	}
 	if tick {
-		d.retryDestinations()
+		d.destinations.Retry()
 	}
 	d.file.SaveIfDue(tick)
-}
-
-// behind says where the kernel may hold something else than the desired state, because it has refused to take a change
-// back.
-type behind struct {
-	nodes bool // there may be a node in the kernel of which the daemon has none
-	// destinations is why the kernel does not know which nodes hold for which destination; nil = it does.
-	destinations error
 }
 
 // compare brings the nodes in the kernel to the plan: it sets those again that the kernel lost, and lifts those that it
@@ -272,7 +264,7 @@ func (d *Daemon) compare(assign func()) {
 		d.complain(err)
 		return
 	}
-	d.behind.nodes = false
+	d.isBehind = false
 	inForce := make(map[uint32]enforce.NodeSpec, len(specs))
 	for _, spec := range specs {
 		inForce[spec.ID] = spec
@@ -316,7 +308,7 @@ func (d *Daemon) unsettled(inForce map[uint32]enforce.NodeSpec) iter.Seq[enforce
 func (d *Daemon) removeUnwanted(id uint32) {
 	d.log.Warn("a node that nobody asked for is lifted", "node", id)
 	if err := d.kernel.RemoveNode(id); err != nil {
-		d.behind.nodes = true
+		d.isBehind = true
 		d.complain(err)
 	}
 }

@@ -69,8 +69,7 @@ func (h ruleHost) LimitCounts() map[string]int {
 // Learn implements rulefiles.Host.
 func (h ruleHost) Learn(now time.Time, administrators *rules.Set, all rulefiles.Destinations) {
 	h.mu.Lock()
-	h.destined = all
-	h.outdateDestinations()
+	h.destinations.Learn(all)
 	h.mu.Unlock()
 	h.adaptation.LearnRules(administrators, now)
 }
@@ -89,7 +88,7 @@ func (h ruleHost) Review(looked map[uint32]bool, next func(uid uint32, before de
 			h.changeRuled(n, &changed)
 		}
 	}
-	h.followDestinations()
+	h.destinations.Follow()
 }
 
 // Apply implements rulefiles.Host.
@@ -107,6 +106,13 @@ func (h ruleHost) Apply(p rulefiles.Process) (node uint32, ok bool) {
 	}
 	h.readyMatched(int(p.Key))
 	return node, ok
+}
+
+// settleDestinations brings parts of the traffic into force after rules were applied to a process.
+func (d *Daemon) settleDestinations(isDestined bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.destinations.AssignRules(isDestined)
 }
 
 // applyRules brings into force what rules request of a process, except for parts of its traffic.

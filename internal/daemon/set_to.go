@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"strconv"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/request"
-	"github.com/netnice/netnice/internal/rules"
 	"github.com/netnice/netnice/internal/source/names"
 )
 
@@ -124,7 +122,7 @@ func (r *destinationRequest) Resolve(ctx context.Context) (err error) {
 }
 
 func (r *destinationRequest) Find() error {
-	if !r.d.bindDestinations() {
+	if !r.d.destinations.IsBound() {
 		return &api.Error{
 			Code: api.CodeConflict, Message: "the files of rules are wrong, and what they said before about destinations stands until they are read",
 			Hint: "netnice rules check; netnice rules reload",
@@ -227,33 +225,9 @@ func (p part) alone(n *node) bool {
 
 // roomToward refuses a limit beyond the number that the kernel side can compare or hold. The caller holds d.mu.
 func (d *Daemon) roomToward(n *node, p part) error {
-	if !p.alone(n) && n.to.scope == nil {
-		n.to.scope = &node{res: p.under} // the node under which it will be
-		defer func() { n.to.scope = nil }()
+	is := n.forDestinations()
+	if is.Under == 0 && !p.alone(n) {
+		is.Under = p.under.Kind
 	}
-	extra := n
-	if d.nodes.Get(n.id) != nil {
-		extra = nil // it is among the nodes already
-	}
-	made := d.compileDestinations(extra)
-	if prefix, ok := made.Over[n.book()]; ok {
-		return &api.Error{
-			Code:    api.CodeConflict,
-			Message: fmt.Sprintf("more than %d limits and rules would be for %v, each range of ports counted", enforce.MostDestinationRules, prefix),
-			Hint:    "lift some first (netnice ls), or name smaller prefixes",
-		}
-	}
-	own := 0
-	for _, list := range made.Prefixes {
-		if list.Book == n.userUID && n.IsOnlyUsers() {
-			own++
-		}
-	}
-	if own > rules.MaxUserDestinations {
-		return full("you name as many prefixes in", rules.MaxUserDestinations, "lift some first: netnice ls")
-	}
-	if len(made.Prefixes) > enforce.MostDestinationPrefixes {
-		return full("as many prefixes are named in", enforce.MostDestinationPrefixes, "lift some first: netnice ls")
-	}
-	return nil
+	return d.destinations.Admit(is)
 }

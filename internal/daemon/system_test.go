@@ -93,7 +93,7 @@ func TestInputMeterOfTheMachine(t *testing.T) {
 	// The kernel is in the desired state: a comparison sets nothing again.
 	before = fake.Calls("SetNode")
 	h.mu.Lock()
-	h.compare(h.assignAgain)
+	h.compare(h.destinations.AssignAgain)
 	h.mu.Unlock()
 	require.Equal(t, before, fake.Calls("SetNode"))
 

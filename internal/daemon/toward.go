@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
@@ -11,7 +10,6 @@ import (
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
-	"github.com/netnice/netnice/internal/plan"
 	"github.com/netnice/netnice/internal/source/prefixlists"
 )
 
@@ -55,42 +53,6 @@ func towardKey(book uint32, s api.Subject, under identity.Resolved) uint64 {
 	return h.Sum64()
 }
 
-// commanded holds the destination limits of commands, compiled for the kernel side.
-type commanded struct {
-	known bool // the rest is up to date
-	plan.Destinations
-}
-
-// outdateDestinations has the destination limits of commands compiled again. The caller holds d.mu.
-func (d *Daemon) outdateDestinations() { d.commanded.known = false }
-
-// compileDestinations compiles the lists of all prefixes, with one more node if extra is not nil. The caller holds d.mu.
-func (d *Daemon) compileDestinations(extra *node) plan.Destinations {
-	return plan.DestinationsOf(func(yield func(plan.Part) bool) {
-		nodes := d.nodes.Sorted()
-		if extra != nil {
-			nodes = append(nodes, extra)
-		}
-		for _, n := range nodes {
-			if n.to != nil && !n.to.leaving && !yield(d.partLimited(n)) {
-				return
-			}
-		}
-	}, plan.FileRules{Prefixes: d.destined.Prefixes, HasNumber: d.destined.HasNumber})
-}
-
-// partLimited returns the part of the traffic that a command's node limits. The caller holds d.mu.
-func (d *Daemon) partLimited(n *node) plan.Part {
-	p := plan.Part{
-		Place: n.holdsAt(), RuleSet: n.book(),
-		Selector: n.to.selector, Resolved: d.names.Resolved(n.to.selector), Listed: d.lists.Of(n.listKey()),
-	}
-	if n.to.scope != nil {
-		p.Under = n.to.scope.res.Kind
-	}
-	return p
-}
-
 // listKey identifies the list of prefixes in the file of a node's destination; without a file it identifies none.
 func (n *node) listKey() prefixlists.Key {
 	return prefixlists.Key{RuleSet: n.book(), Path: n.to.selector.List}
@@ -119,62 +81,6 @@ func (d *Daemon) dropLists() {
 	d.lists.RemoveUnused(used)
 }
 
-// holdsAt returns where a command's node for a part of the traffic holds.
-func (n *node) holdsAt() plan.Place {
-	at := plan.Place{Node: n.id}
-	if n.to.scope != nil {
-		at.Scope = n.to.scope.id
-	}
-	return at
-}
-
-// bindDestinations reports whether the daemon knows the rules of files, beside which the limits of commands hold. With
-// files that were wrong from the start, the destinations of former rules stay unchanged. The caller holds d.mu.
-func (d *Daemon) bindDestinations() bool {
-	if d.destined.Known {
-		return true
-	}
-	for n := range d.nodes.All() {
-		if n.res.Kind == enforce.KindDestination && n.to == nil {
-			return false
-		}
-	}
-	return true
-}
-
-// assignAgain tells the kernel which nodes hold for which destination, after it has lost some. The caller holds d.mu.
-func (d *Daemon) assignAgain() {
-	if d.behind.destinations == nil {
-		d.behind.destinations = errors.New("nodes for destinations were lost")
-	}
-	d.retryDestinations()
-}
-
-// retryDestinations tells the kernel again which nodes hold for which destination, if it has refused that. The first
-// refusal was logged. The caller holds d.mu.
-func (d *Daemon) retryDestinations() {
-	was := d.behind.destinations
-	if was == nil {
-		return
-	}
-	err := d.bringDestinations()
-	switch now := d.behind.destinations; {
-	case now == nil:
-		d.log.Info("the kernel knows again which limits hold for which destination")
-	case err != nil && now.Error() != was.Error():
-		d.complain(err)
-	}
-}
-
-// places lists where the nodes set by commands hold. The caller holds d.mu.
-func (d *Daemon) places(yield func(plan.Place) bool) {
-	for _, n := range d.nodes.Sorted() {
-		if n.to != nil && !n.to.leaving && !yield(n.holdsAt()) {
-			return
-		}
-	}
-}
-
 // endToward lifts the destination limits under a subject that is gone. The caller holds d.mu.
 func (d *Daemon) endToward() {
 	var gone []*node
@@ -187,8 +93,8 @@ func (d *Daemon) endToward() {
 	if len(gone) == 0 {
 		return
 	}
-	d.outdateDestinations()
-	d.followDestinations()
+	d.destinations.Outdate()
+	d.destinations.Follow()
 	for _, n := range gone {
 		if err := d.drop(n); err != nil {
 			d.once(n, err)
@@ -230,6 +136,6 @@ func (d *Daemon) adoptToward(byID map[uint32]*node) {
 	d.loadLists()
 	if some {
 		d.touchShared()
-		d.followDestinations()
+		d.destinations.Follow()
 	}
 }

@@ -67,7 +67,7 @@ func (tx *transaction) RollBack(cause error) error {
 		tx.d.file.Outdate() // the nodes of rules may have been written meanwhile, with what is undone
 	}
 	if len(left) > 0 {
-		tx.d.behind.nodes = true
+		tx.d.isBehind = true
 		tx.d.complain(fmt.Errorf("not all of a refused change was undone: %w", errors.Join(left...)))
 	}
 	return request.NotUndone(cause, left...)
@@ -188,7 +188,7 @@ func (tx *transaction) lift(n *node) error {
 	})
 	tx.followedBy(&before, &node{res: n.res})
 	if n.destined() {
-		tx.Then(d.followDestinations)
+		tx.Then(d.destinations.Follow)
 	}
 	return nil
 }
@@ -240,8 +240,8 @@ func (tx *transaction) move(n *node, res identity.Resolved) error {
 // assignDestinations tells the kernel which nodes hold for which destination now.
 func (tx *transaction) assignDestinations() error {
 	tx.assigned = true
-	tx.d.outdateDestinations()
-	return tx.d.bringDestinations()
+	tx.d.destinations.Outdate()
+	return tx.d.destinations.Assign()
 }
 
 // addDestination brings a new node for a destination into force, under an existing node or one that it makes for that.

@@ -18,6 +18,7 @@ import (
 	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/source/destinations"
 )
 
 // changesOfWhole is the number of changes that each daemon of TestIncrementsEqualTheWhole makes.
@@ -26,12 +27,11 @@ const changesOfWhole = 100
 // wholeOf computes what the kernel should hold all at once, from the records of the state file and what nodes share. The
 // caller holds d.mu.
 func wholeOf(d *Daemon) (map[uint32]enforce.NodeSpec, enforce.Destinations) {
-	w := &Daemon{
-		sources: sources{names: d.names, lists: d.lists},
-		desiredState: desiredState{
-			nodes: desired.NewTable[*node](), destined: d.destined, system: d.system,
-		},
-	}
+	var kernel assigned
+	w := &Daemon{desiredState: desiredState{nodes: desired.NewTable[*node](), system: d.system}}
+	w.destinations = destinations.NewAssignment(destinations.AssignmentOptions{
+		Log: d.log, Kernel: &kernel, Host: destinationHost{w}, Names: d.names, Lists: d.lists,
+	})
 	for r := range d.content().Records {
 		w.nodes.Put(nodeOf(r))
 	}
@@ -47,8 +47,17 @@ func wholeOf(d *Daemon) (map[uint32]enforce.NodeSpec, enforce.Destinations) {
 			specs[n.id] = w.specOf(n)
 		}
 	}
-	made := w.compileDestinations(nil)
-	return specs, enforce.Destinations{Prefixes: made.Prefixes, Uses: made.Uses(w.places)}
+	w.destinations.Follow()
+	return specs, kernel.Destinations
+}
+
+// assigned is a kernel side that only has destinations.
+type assigned struct{ enforce.Destinations }
+
+// SetDestinations implements destinations.Kernel.
+func (k *assigned) SetDestinations(to enforce.Destinations) error {
+	k.Destinations = to
+	return nil
 }
 
 // someWish draws a request for few rates, so that limits are lifted, and stay as they are, too.

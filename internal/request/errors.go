@@ -16,6 +16,11 @@ func Bad(hint, format string, args ...any) error {
 	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
+// Full returns the error of a request beyond a quota: what says which limits are as many as there may be.
+func Full(what string, most int, hint string) error {
+	return &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%s limits already, the most there may be: %d", what, most), Hint: hint}
+}
+
 // KernelError tells a process that ended meanwhile from a fault, and adds remedies. Without an error it returns none.
 func KernelError(s api.Subject, err error) error {
 	switch {
