@@ -38,8 +38,8 @@ func (h adaptationHost) Unwritten(lifts bool) []string {
 
 // SetLimit implements adaptation.Host.
 func (h adaptationHost) SetLimit(ctx context.Context, to api.Subject, bytesPerSec uint64, met bool) error {
-	of := h.newLimitRequest(auth.Actor{}, api.SetRequest{Subject: to, Wish: api.Wish{UpBytesPerSec: &bytesPerSec}})
-	_, err := h.carry(ctx, newDestinationRequest(of, met))
+	req := api.SetRequest{Subject: to, Wish: api.Wish{UpBytesPerSec: &bytesPerSec}}
+	_, err := h.carry(ctx, h.destinations.Set(auth.Actor{}, req, met))
 	return err
 }
 

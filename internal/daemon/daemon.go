@@ -212,13 +212,12 @@ type signals struct {
 
 // sources are the sources of limits, beside commands for one subject. Each has a file here that implements what it needs.
 type sources struct {
-	rules  *rulefiles.Source            // rule_limits.go
-	groups *groups.Source[*transaction] // group_limits.go
-	names  *names.Source                // name_changes.go
-	lists  *prefixlists.Lists           // toward.go
-	// destinations needs what destination_limits.go implements.
-	destinations *destinations.Assignment
-	adaptation   *adaptation.Table // adaptation.go
+	rules        *rulefiles.Source                  // rule_limits.go
+	groups       *groups.Source[*transaction]       // group_limits.go
+	names        *names.Source                      // name_changes.go
+	lists        *prefixlists.Lists                 // destination_limits.go
+	destinations *destinations.Source[*transaction] // destination_limits.go
+	adaptation   *adaptation.Table                  // adaptation.go
 }
 
 // takenOver counts what the daemon found at its start.
@@ -328,8 +327,9 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	d.groups = groups.New(groups.Options[*transaction]{Log: d.log, Kernel: kernel, Resolver: resolver, Host: groupHost{d}})
 	d.names = names.New(names.Options{Log: d.log, Host: nameHost{d}, LookUp: opts.LookupNames, Every: opts.NamesEvery})
 	d.lists = prefixlists.New(prefixlists.Options{Files: d.files, Changed: d.touchShared, Complain: d.complain})
-	d.destinations = destinations.NewAssignment(destinations.AssignmentOptions{
-		Log: d.log, Kernel: kernel, Host: destinationHost{d}, Names: d.names, Lists: d.lists,
+	d.destinations = destinations.New(destinations.Options[*transaction]{
+		AssignmentOptions: destinations.AssignmentOptions{Log: d.log, Kernel: kernel, Names: d.names, Lists: d.lists},
+		Resolver:          resolver, Host: destinationHost{d},
 	})
 	d.adaptation = adaptation.New(adaptation.Options{
 		Log: d.log, Kernel: kernel, Host: adaptationHost{d}, OpenPath: opts.OpenPath, FollowsRules: d.rules.Follows(),

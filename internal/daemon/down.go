@@ -40,7 +40,7 @@ func (d *Daemon) liftLimits() error {
 		d.leaveScope(n)
 		d.forgetNode(n.id)
 	}
-	d.dropLists()
+	d.destinations.DropUnusedLists()
 	d.sweepScopes()
 	return d.forget(limitFiles...)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/request"
+	"github.com/netnice/netnice/internal/source/destinations"
 )
 
 // A limit for each address of a destination ("/each") consists of two parts. A limit on all of the addresses,
@@ -172,25 +173,25 @@ func (d *Daemon) meetEach(of *node, peers []enforce.Peer) error {
 // addEach makes the node of one address, unless it has one. If the kernel side has given the address a preallocated
 // node, it uses that one. The caller holds d.mu.
 func (d *Daemon) addEach(of *node, selector destination.Selector, got uint32) (made bool, err error) {
-	p := part{selector: selector, under: identity.Host(), subject: selector.Subject(d.underEach(of))}
+	p := destinations.Part{Selector: selector, Under: identity.Host(), Subject: selector.Subject(d.underEach(of))}
 	by := auth.Actor{}
 	if of.IsOnlyUsers() {
 		by = auth.Actor{UID: of.userUID}
-		p.under = identity.User(of.userUID)
+		p.Under = identity.User(of.userUID)
 	}
 	if of.to.scope != nil {
-		p.under = of.to.scope.res
+		p.Under = of.to.scope.res
 	}
-	if d.toward(p.subject, of.owner(), of.userUID) != nil {
+	if d.destinations.Own(p.Subject, by).ID != 0 {
 		return false, d.unstock(got)
 	}
 	if err := d.quota(by, true); err != nil {
 		return false, err
 	}
-	next := d.newToward(by, p)
+	next := newPart(p.Fresh(by))
 	next.Requested[of.owner()] = of.Requested[of.owner()]
 	next.to.each, next.to.usedAt = of.id, time.Now()
-	if err := d.roomToward(&next, p); err != nil {
+	if err := d.destinations.Admit(next.forDestinations(), p); err != nil {
 		return false, err
 	}
 	if _, ok := d.stock[got]; ok {
@@ -199,8 +200,11 @@ func (d *Daemon) addEach(of *node, selector destination.Selector, got uint32) (m
 	}
 	var n *node
 	err = d.update(func(tx *transaction) error {
-		n, err = tx.addDestination(&next, p)
-		return err
+		return d.destinations.Add(tx, next.forDestinations(), p, func(under uint32) error {
+			next.to.scope = d.nodes.Get(under)
+			n, err = tx.put(nil, &next)
+			return err
+		})
 	})
 	if err != nil {
 		return false, err

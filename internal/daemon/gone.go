@@ -64,7 +64,7 @@ func (d *Daemon) endGone() {
 	if destined {
 		d.destinations.Follow()
 	}
-	d.endToward()
+	d.destinations.EndGone()
 	d.writeChange(false, ended...)
 }
 

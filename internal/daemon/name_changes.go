@@ -49,17 +49,3 @@ func (h nameHost) Update(change func(wanted map[string]bool) names.Change) {
 		h.writeChange(false, n.change())
 	}
 }
-
-// learnNames remembers the addresses of names that a new limit needs.
-func (tx *transaction) learnNames(answers map[string]names.Answer) {
-	if len(answers) == 0 {
-		return
-	}
-	undo := tx.d.names.Learn(answers)
-	tx.d.touchShared()
-	tx.OnFailure(func() error {
-		undo()
-		tx.d.touchShared()
-		return nil
-	})
-}

@@ -1,15 +1,18 @@
 package daemon
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/desired"
+	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/plan"
+	"github.com/netnice/netnice/internal/source/prefixlists"
 )
 
 // node is one subject with the limits that its owners request for it.
@@ -24,10 +27,10 @@ type node struct {
 	scope    *desired.Scope
 	group    string // the group that the node was taken into, "" = none
 
-	to      *toward // the destination that a command names; nil for other nodes
-	holds   int     // number of such nodes under this one
-	scopeID uint32  // the node that it was under, by the state file
-	marker  bool    // the node existed for others only, by the state file
+	to      *part  // the part of the traffic that a command names; nil for other nodes
+	holds   int    // number of such nodes under this one
+	scopeID uint32 // the node that it was under, by the state file
+	marker  bool   // the node existed for others only, by the state file
 
 	nowhere bool // a link whose network namespace has gone: followNames
 	applied bool // the kernel has the node
@@ -37,6 +40,20 @@ type node struct {
 	lastErr    string          // logged already
 	watch      *identity.Watch // watch on the root process; nil when that has ended or cannot be watched
 	countsFrom time.Time       // when the counters were 0; the zero value = before this daemon began
+}
+
+// part is the part of the traffic that a command's node limits. The node belongs to one owner; another owner's limit on
+// the same part is another node.
+type part struct {
+	selector destination.Selector
+	names    map[string][]netip.Addr // addresses of the names, as the state file has them
+	scope    *node                   // the node that it is under; nil = all traffic that the owner may limit
+	leaving  bool
+	met      bool // not named by an owner, but followed since a program sent there (adaptation/area.go)
+
+	each   uint32    // id of the limit for each address that it is a part of, 0 = it was set by itself
+	volume uint64    // of such a node: its volume at the last look, in bytes
+	usedAt time.Time // the last time at which the volume had changed
 }
 
 // planned is what the plan needs to know of the node's subject.
@@ -49,6 +66,27 @@ func (n *node) planned() plan.Subject {
 
 // spec returns the node as the kernel should have it while nothing is set for the whole machine.
 func (n *node) spec() enforce.NodeSpec { return plan.Spec(n.planned(), &n.Wanted, plan.Machine{}) }
+
+// owner returns the owner of a node that has only one owner.
+func (n *node) owner() enforce.Owner {
+	if n.IsOnlyUsers() {
+		return enforce.OwnerUser
+	}
+	return enforce.OwnerAdmin
+}
+
+// ruleSet returns the number of the rule set in which the kernel side looks for the node.
+func (n *node) ruleSet() uint32 {
+	if n.IsOnlyUsers() {
+		return n.userUID
+	}
+	return enforce.BookAdmin
+}
+
+// listKey identifies the list of prefixes in the file of a node's destination; without a file it identifies none.
+func (n *node) listKey() prefixlists.Key {
+	return prefixlists.Key{RuleSet: n.ruleSet(), Path: n.to.selector.List}
+}
 
 // Keys returns what the table of nodes finds the node by.
 func (n *node) Keys() desired.Keys {

@@ -14,11 +14,10 @@ import (
 
 // Remove implements apiserver.Backend. Root unsets every owner's limits, a user only their own.
 func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
-	of := exchange{request.Exchange{By: by, DryRun: dryRun}, d}
 	if s.Kind == api.KindTo {
-		return d.carry(ctx, &liftDestinationRequest{exchange: of, subject: s})
+		return d.carry(ctx, d.destinations.Remove(by, s, dryRun))
 	}
-	return d.carry(ctx, &liftRequest{exchange: of, subject: s})
+	return d.carry(ctx, &liftRequest{exchange: exchange{request.Exchange{By: by, DryRun: dryRun}, d}, subject: s})
 }
 
 // liftRequest lifts the limits on all traffic of a subject, or on a group.
@@ -30,7 +29,7 @@ type liftRequest struct {
 }
 
 func (r *liftRequest) Resolve(ctx context.Context) error {
-	if err := nobodys(r.By, auth.Remove, r.subject, api.Wish{}); err != nil {
+	if err := request.CheckOwned(r.By, auth.Remove, r.subject, api.Wish{}); err != nil {
 		return err
 	}
 	return r.resolve(ctx, r.d, r.subject)
@@ -43,15 +42,11 @@ func (r *liftRequest) Find() error {
 	}
 	if n == nil || !n.IsCommanded() && n.Ruled.Empty() {
 		if n = r.d.scopeOf(r.res); n == nil {
-			return noLimit(r.subject)
+			return request.NoLimit(r.subject)
 		}
 	}
 	r.begin(n, node{})
 	return nil
-}
-
-func noLimit(s api.Subject) error {
-	return &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limit stands on %s", s), Hint: "netnice ls"}
 }
 
 func (r *liftRequest) Authorise() error {
@@ -63,14 +58,9 @@ func (r *liftRequest) Authorise() error {
 	case r.By.Root(), !n.IsCommanded():
 		return nil
 	case !n.Asks(enforce.OwnerUser):
-		return setByAdministrator(r.subject)
+		return request.SetByAdministrator(r.subject)
 	}
 	return r.d.others(r.By, n, r.subject)
-}
-
-// setByAdministrator returns the error of a user who would lift what is not theirs.
-func setByAdministrator(s api.Subject) error {
-	return auth.Denied(fmt.Sprintf("the limit on %s was set by the administrator", s), auth.Command(auth.Remove, s, api.Wish{}))
 }
 
 func (r *liftRequest) Plan(*transaction) error {

@@ -34,7 +34,7 @@ func (d *Daemon) setRequest(by auth.Actor, req api.SetRequest) request.Steps[*tr
 	case req.Subject.Kind == api.KindGroup:
 		return d.groups.Set(by, req)
 	case req.Subject.Kind == api.KindTo:
-		return newDestinationRequest(d.newLimitRequest(by, req), false)
+		return d.destinations.Set(by, req, false)
 	}
 	return &subjectRequest{limitRequest: d.newLimitRequest(by, req)}
 }
@@ -59,7 +59,7 @@ func (r *subjectRequest) awaitsScope() bool {
 }
 
 func (r *subjectRequest) Resolve(ctx context.Context) (err error) {
-	if err := nobodys(r.By, auth.Set, r.req.Subject, r.req.Wish); err != nil {
+	if err := request.CheckOwned(r.By, auth.Set, r.req.Subject, r.req.Wish); err != nil {
 		return err
 	}
 	r.d.learnLine(r.req.Wish)
@@ -247,15 +247,6 @@ func (d *Daemon) Down(_ context.Context, by auth.Actor) error {
 	d.system = machineWide{}
 	d.touchShared()
 	return d.forget(stateFiles...) // a second time: its error names all that is left
-}
-
-// nobodys refuses subjects that no user owns, before anything is looked up for the user: a user may not learn which
-// units and containers exist.
-func nobodys(by auth.Actor, act auth.Action, s api.Subject, w api.Wish) error {
-	if s.Kind != api.KindUnit && s.Kind != api.KindContainer {
-		return nil
-	}
-	return auth.Check(by, act, auth.Target{Subject: s, Kind: enforce.KindHost, Wish: w})
 }
 
 // others refuses to change the request of another user on a node: a process may have changed its user since. The caller

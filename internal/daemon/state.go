@@ -52,7 +52,7 @@ func nodeOf(s desired.Record) *node {
 		n.Timed = *s.Timed
 	}
 	if s.To != nil {
-		n.to, n.scopeID = &toward{names: s.To.Names, each: s.To.Each, met: s.To.Met}, s.To.Scope
+		n.to, n.scopeID = &part{names: s.To.Names, each: s.To.Each, met: s.To.Met}, s.To.Scope
 		n.to.selector, _, _ = destination.Parse(s.Subject.ID) // check has parsed it before
 	}
 	if s.Rules != nil {

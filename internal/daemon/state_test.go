@@ -92,10 +92,10 @@ func TestNodeOfRecord(t *testing.T) {
 	for _, r := range s.Nodes {
 		n := nodeOf(r)
 		if n.marker {
-			n.holds = 1 // adoptToward counts the limits under it
+			n.holds = 1 // adoptDestinations counts the limits under it
 		}
 		if n.scopeID != 0 {
-			n.to.scope = &node{id: n.scopeID} // adoptToward finds it
+			n.to.scope = &node{id: n.scopeID} // adoptDestinations finds it
 		}
 		require.Equal(t, r, n.wanted())
 	}

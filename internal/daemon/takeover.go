@@ -50,8 +50,8 @@ func (d *Daemon) takeOver(ctx context.Context, saved *desired.State) error {
 	for n := range d.nodes.All() {
 		d.startWatch(n)
 	}
-	d.compare(func() {}) // adoptToward tells the kernel, as soon as it knows what the nodes are under
-	d.adoptToward(i.byID)
+	d.compare(func() {}) // adoptDestinations tells the kernel, as soon as it knows what the nodes are under
+	d.adoptDestinations(i.byID)
 	if err := d.kernel.Settle(); err != nil {
 		d.log.Warn("what another release left in force is not removed", "err", err)
 	}

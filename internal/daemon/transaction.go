@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/desired"
@@ -61,7 +60,8 @@ func (tx *transaction) RollBack(cause error) error {
 	defer tx.d.observe.Outdate()
 	left := tx.Undo()
 	if tx.assigned {
-		if err := tx.assignDestinations(); err != nil {
+		tx.d.destinations.Outdate()
+		if err := tx.d.destinations.Assign(); err != nil {
 			left = append(left, err)
 		}
 		tx.d.file.Outdate() // the nodes of rules may have been written meanwhile, with what is undone
@@ -156,7 +156,7 @@ func (tx *transaction) written(n *node) {
 func (tx *transaction) end(n *node) error {
 	switch {
 	case n.to != nil:
-		return tx.liftDestinations(n)
+		return tx.d.destinations.Lift(tx, n.id)
 	case n.res.Subject.Kind == api.KindGroup:
 		if err := tx.d.groups.ReleaseMembers(tx, n.res.Subject.ID); err != nil {
 			return err
@@ -235,71 +235,4 @@ func (tx *transaction) move(n *node, res identity.Resolved) error {
 	})
 	tx.written(n)
 	return d.apply(n)
-}
-
-// assignDestinations tells the kernel which nodes hold for which destination now.
-func (tx *transaction) assignDestinations() error {
-	tx.assigned = true
-	tx.d.destinations.Outdate()
-	return tx.d.destinations.Assign()
-}
-
-// addDestination brings a new node for a destination into force, under an existing node or one that it makes for that.
-func (tx *transaction) addDestination(next *node, p part) (n *node, err error) {
-	if next.to.scope = nil; !p.alone(next) {
-		if next.to.scope, err = tx.hold(p.under); err != nil {
-			return nil, err
-		}
-	}
-	if n, err = tx.put(nil, next); err == nil {
-		err = tx.assignDestinations()
-	}
-	return n, err
-}
-
-// hold returns the node of a subject for a destination limit that is to be under it.
-func (tx *transaction) hold(res identity.Resolved) (*node, error) {
-	scope := tx.d.nodes.Find(res)
-	if scope == nil {
-		return tx.put(nil, &node{res: res, since: time.Now(), holds: 1})
-	}
-	tx.changing(scope)
-	scope.holds++
-	return scope, nil
-}
-
-// release is the opposite of hold: it lifts a node that existed only for destination limits.
-func (tx *transaction) release(scope *node) error {
-	if scope == nil {
-		return nil
-	}
-	tx.changing(scope)
-	scope.holds--
-	if tx.d.nodes.Get(scope.id) == scope && scope.empty() {
-		return tx.lift(scope)
-	}
-	return nil
-}
-
-// liftDestinations lifts nodes for destinations, once they hold for nothing.
-func (tx *transaction) liftDestinations(list ...*node) error {
-	for _, n := range list {
-		tx.changing(n)
-		to := *n.to
-		to.leaving = true
-		n.to = &to
-	}
-	if err := tx.assignDestinations(); err != nil {
-		return err
-	}
-	for _, n := range list {
-		if err := tx.lift(n); err != nil {
-			return err
-		}
-		if err := tx.release(n.to.scope); err != nil {
-			return err
-		}
-	}
-	tx.Then(tx.d.dropLists)
-	return nil
 }

@@ -76,7 +76,7 @@ func TestDestinationIsFor(t *testing.T) {
 	unit := &node{id: 4, res: identity.Resolved{Kind: enforce.KindCgroup}}
 	own := &node{id: 5, res: identity.Resolved{Kind: enforce.KindCgroup}, scope: &desired.Scope{UID: bobs.UID}}
 	limited := func(scope *node, change ...func(*node)) *node {
-		n := &node{res: identity.Resolved{Subject: api.Subject{Kind: api.KindTo, ID: "203.0.113.7"}, Kind: enforce.KindDestination}, to: &toward{scope: scope}}
+		n := &node{res: identity.Resolved{Subject: api.Subject{Kind: api.KindTo, ID: "203.0.113.7"}, Kind: enforce.KindDestination}, to: &part{scope: scope}}
 		n.Requested[enforce.OwnerAdmin].Up = 1
 		if scope != nil {
 			n.res.UID = scope.res.UID

@@ -29,8 +29,9 @@ const changesOfWhole = 100
 func wholeOf(d *Daemon) (map[uint32]enforce.NodeSpec, enforce.Destinations) {
 	var kernel assigned
 	w := &Daemon{desiredState: desiredState{nodes: desired.NewTable[*node](), system: d.system}}
-	w.destinations = destinations.NewAssignment(destinations.AssignmentOptions{
-		Log: d.log, Kernel: &kernel, Host: destinationHost{w}, Names: d.names, Lists: d.lists,
+	w.destinations = destinations.New(destinations.Options[*transaction]{
+		AssignmentOptions: destinations.AssignmentOptions{Log: d.log, Kernel: &kernel, Names: d.names, Lists: d.lists},
+		Host:              destinationHost{w},
 	})
 	for r := range d.content().Records {
 		w.nodes.Put(nodeOf(r))

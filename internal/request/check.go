@@ -2,7 +2,6 @@ package request
 
 import (
 	"cmp"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -146,29 +145,11 @@ func checkLine(by auth.Actor, req api.SetRequest) error {
 	return auth.Check(by, auth.Set, auth.Target{Subject: req.Subject, Kind: enforce.KindLink, Wish: req.Wish})
 }
 
-// Prefixes reads the prefixes of a request.
-func Prefixes(texts []string) ([]netip.Prefix, error) {
-	if len(texts) > enforce.MostDestinationPrefixes {
-		return nil, destination.Refused("%d prefixes: there may be %d in all", len(texts), enforce.MostDestinationPrefixes)
+// CheckOwned refuses subjects that no user owns, before anything is looked up for the user: a user may not learn which
+// units and containers exist.
+func CheckOwned(by auth.Actor, act auth.Action, s api.Subject, w api.Wish) error {
+	if s.Kind != api.KindUnit && s.Kind != api.KindContainer {
+		return nil
 	}
-	list := make([]netip.Prefix, 0, len(texts))
-	for i, text := range texts {
-		p, err := destination.ParsePrefix(text)
-		if err != nil {
-			return nil, destination.Refused("prefix %d: %v", i+1, err)
-		}
-		list = append(list, p)
-	}
-	return destination.Tidy(list), nil
-}
-
-// CheckDestination refuses settings that a destination cannot have.
-func CheckDestination(req api.SetRequest) error {
-	switch {
-	case req.Scope:
-		return destination.Refused("a part of the traffic has no scope: name the cgroup, or leave --scope out")
-	case limit.WholeOnly(req.Wish):
-		return destination.Refused("guarantees, reservations, weights and marks have no meaning for a part of the traffic: give rates")
-	}
-	return nil
+	return auth.Check(by, act, auth.Target{Subject: s, Kind: enforce.KindHost, Wish: w})
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 )
 
@@ -19,6 +20,16 @@ func Bad(hint, format string, args ...any) error {
 // Full returns the error of a request beyond a quota: what says which limits are as many as there may be.
 func Full(what string, most int, hint string) error {
 	return &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%s limits already, the most there may be: %d", what, most), Hint: hint}
+}
+
+// NoLimit returns the error of a request to lift what is not there.
+func NoLimit(s api.Subject) error {
+	return &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limit stands on %s", s), Hint: "netnice ls"}
+}
+
+// SetByAdministrator returns the error of a user who would lift a limit that is not theirs.
+func SetByAdministrator(s api.Subject) error {
+	return auth.Denied(fmt.Sprintf("the limit on %s was set by the administrator", s), auth.Command(auth.Remove, s, api.Wish{}))
 }
 
 // KernelError tells a process that ended meanwhile from a fault, and adds remedies. Without an error it returns none.

@@ -1,9 +1,9 @@
 // Package destinations is the source of limits on a part of the traffic. Commands set some of them, and files of rules
 // request others (package rulefiles). Each limit has a node of its own. The kernel side finds it by the peer's address
-// and by a node on the socket's path: that of the subject whose traffic it is. That subject itself may have no limit.
+// and by a node on the socket's path: the node of the subject whose traffic it is. The subject itself may have no limit.
 //
-// The package decides which nodes of rules there are, and which node holds for which part of the traffic. It knows who
-// has the nodes by an interface.
+// The package has the requests about these limits. It decides which nodes of rules there are, and which node holds for
+// which part of the traffic. It knows who has the nodes by an interface, Host.
 package destinations
 
 import (
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/netnice/netnice/internal/destination"
@@ -22,27 +23,30 @@ import (
 	"github.com/netnice/netnice/internal/source/rulefiles"
 )
 
-// Node is the node of a limit on a part of the traffic, as the host has it.
+// Node is the node of a command's limit on a part of the traffic, as the host has it.
 type Node struct {
 	identity.Resolved
 	ID      uint32
 	RuleSet uint32 // the rule set in which the kernel side looks for it: its owner's
 	User    uint32 // the user who owns the limit of enforce.OwnerUser
-	// OnlyUser says that the administrator requests nothing of the node.
-	OnlyUser bool
-	// IsOfRule says that a rule requests the limit. The fields below are for limits of commands.
-	IsOfRule  bool
-	IsLeaving bool // the limit is about to be lifted
-	Selector  destination.Selector
-	List      prefixlists.Key // the prefixes in its file; no list without a file
-	Scope     uint32          // the node that it is under, 0 = all traffic that the owner may limit
-	Under     enforce.Kind    // the kind of the subject that it is under, 0 = none
+	// UserName is that user's name. OnlyUser says that the administrator requests nothing of the node.
+	UserName   string
+	OnlyUser   bool
+	IsLeaving  bool // the limit is about to be lifted
+	Selector   destination.Selector
+	List       prefixlists.Key         // the prefixes in its file; no list without a file
+	Scope      uint32                  // the node that it is under, 0 = all traffic that the owner may limit
+	Under      enforce.Kind            // the kind of the subject that it is under, 0 = none
+	Names      map[string][]netip.Addr // the last addresses of its names
+	IsObserved bool                    // no owner has named the destination: it is an address to which a program has sent
 }
 
 // NodeHost is the program that has the nodes.
 type NodeHost interface {
-	// Nodes iterates over the nodes of all limits on a part of the traffic, by id.
+	// Nodes iterates over the nodes of commands' limits on a part of the traffic, by id.
 	Nodes(yield func(Node) bool)
+	// Ruled iterates over the nodes of rules' limits on a part of the traffic: the key of the subject, and the id.
+	Ruled(yield func(key uint64, id uint32) bool)
 	// Trees iterates over the process trees in force that rules for a part of the traffic match.
 	Trees(yield func(rulefiles.Tree) bool)
 	// SetRuled brings a rule's limit into force. It sets the node with this id, or makes one if the id is 0. It returns
@@ -100,10 +104,8 @@ func (a *Assignment) IsBound() bool {
 	if a.rules.Known {
 		return true
 	}
-	for n := range a.opts.Host.Nodes {
-		if n.IsOfRule {
-			return false
-		}
+	for range a.opts.Host.Ruled {
+		return false
 	}
 	return true
 }
@@ -125,7 +127,7 @@ func (a *Assignment) compile(extra *Node) plan.Destinations {
 // limits iterates over the limits of commands, without those that are about to be lifted.
 func (a *Assignment) limits(yield func(Node) bool) {
 	for n := range a.opts.Host.Nodes {
-		if !n.IsOfRule && !n.IsLeaving && !yield(n) {
+		if !n.IsLeaving && !yield(n) {
 			return
 		}
 	}
@@ -217,12 +219,9 @@ func (a *Assignment) remake() error {
 // ruled returns the nodes of rules by the keys of their subjects, and those that no rule requests any more.
 func (a *Assignment) ruled(want map[uint64]*rulefiles.Limit) (have map[uint64]uint32, old []uint32) {
 	have = map[uint64]uint32{}
-	for n := range a.opts.Host.Nodes {
-		if !n.IsOfRule {
-			continue
-		}
-		if have[n.Key] = n.ID; want[n.Key] == nil {
-			old = append(old, n.ID)
+	for key, id := range a.opts.Host.Ruled {
+		if have[key] = id; want[key] == nil {
+			old = append(old, id)
 		}
 	}
 	return have, old

@@ -10,7 +10,14 @@ import (
 )
 
 // Admit refuses a limit beyond the number that the kernel side can compare or hold. A limit without an id is a new one.
-func (a *Assignment) Admit(n Node) error {
+func (s *Source[T]) Admit(n Node, p Part) error {
+	if n.Under == 0 && !p.isAlone(n) {
+		n.Under = p.Under.Kind
+	}
+	return s.admit(n)
+}
+
+func (a *Assignment) admit(n Node) error {
 	extra := &n
 	if n.ID != 0 {
 		extra = nil // it is among the nodes already

@@ -83,8 +83,8 @@ var mutations = []mutation{
 		purePlan, "^TestEachFieldIsCompared$",
 	},
 	{
-		"destinations keep the numbers of former limits", "internal/daemon/transaction.go",
-		"\ttx.d.outdateDestinations()\n", "",
+		"destinations keep the numbers of former limits", "internal/source/destinations/source.go",
+		"\ttx.NoteAssigned()\n\ts.Outdate()\n", "\ttx.NoteAssigned()\n",
 		pureDaemon, "^TestIncrementsEqualTheWhole$",
 	},
 	{
