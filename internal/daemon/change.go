@@ -110,6 +110,9 @@ func (r *limitRequest) Plan(*transaction) error {
 	place := r.next.place(owner, r.req)
 	r.had, r.was = *place, r.next.Timed[owner]
 	r.want = r.had.Merge(r.req.Wish)
+	if asked := r.req.Wish.Reserve; asked != nil && asked.SliceNS != 0 {
+		r.want.Reserve.End = desired.Now().In(asked.ForNS)
+	}
 	for _, link := range []*string{&r.want.Reserve.Link, &r.want.Grant.Link} {
 		if *link != "" {
 			*link = d.resolver.Canonical(api.Subject{Kind: api.KindLink, ID: *link}).ID

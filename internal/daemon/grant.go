@@ -6,6 +6,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/plan"
 )
@@ -58,7 +59,7 @@ func (d *Daemon) checkGranted(by auth.Actor, n *node) error {
 		return nil
 	}
 	if most == 0 {
-		w := api.Wish{Reserve: n.Requested[enforce.OwnerUser].Reserve.API()}
+		w := api.Wish{Reserve: n.Requested[enforce.OwnerUser].Reserve.API(identity.BootTimeNS())}
 		return auth.Check(by, auth.Guarantee, auth.Target{Subject: n.res.Subject, Wish: w})
 	}
 	return auth.Denied(fmt.Sprintf("a reservation of %s is more than you were granted of %s: %s, of which %s are reserved already",

@@ -137,7 +137,7 @@ func (n *node) limits() []observe.Limit {
 		for dir, rate := range w.Over(rule.Wish).Rates() {
 			var end, then uint64
 			if short := first.Limit.Rates()[dir]; short != 0 {
-				end, then, rate = first.EndBoottimeNS, rate, short
+				end, then, rate = first.BoottimeNS, rate, short
 			}
 			if rate == 0 {
 				continue

@@ -244,7 +244,6 @@ func (d *Daemon) look(tick bool) {
 		if tick {
 			d.compare(d.destinations.AssignAgain)
 			d.sweepScopes()
-			d.endReservations(time.Now())
 			d.endTimed()
 		}
 		d.endGone()

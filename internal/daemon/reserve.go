@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
@@ -67,27 +66,10 @@ func (d *Daemon) followReservations() {
 	}
 }
 
-// endReservations releases the reservations whose time is over. The caller holds d.mu.
-func (d *Daemon) endReservations(now time.Time) {
-	for n := range d.nodes.All() {
-		for owner := range n.Requested {
-			s := n.Requested[owner].Reserve
-			if !s.IsOver(now) {
-				continue
-			}
-			if err := d.release(n, enforce.Owner(owner)); err != nil {
-				d.once(n, err)
-				continue
-			}
-			d.log.Info("the time of a reservation is over", "subject", n.res.Subject.String(), "link", s.Link)
-		}
-	}
-}
-
 // release takes an owner's reservation of a node back. The caller holds d.mu.
 func (d *Daemon) release(n *node, owner enforce.Owner) error {
 	next := *n
-	next.Requested[owner] = next.Requested[owner].Merge(api.Wish{Reserve: &api.Reservation{}})
+	next.Requested[owner] = next.Requested[owner].Released()
 	next.Reserved = d.worth(next.Holding().Reservation())
 	return d.settle(n, &next, "the daemon")
 }

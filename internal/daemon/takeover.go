@@ -110,12 +110,8 @@ func (i *inherited) match(record desired.Record) {
 	i.unknown = slices.Delete(i.unknown, at, at+1)
 }
 
-// endsWithBoot moves the limits for a time of a node of a former boot to this one, and removes what was for that boot
-// only. It reports whether nothing is left.
+// endsWithBoot removes what a node of a former boot had for that boot only. It reports whether nothing is left.
 func endsWithBoot(n *node) bool {
-	for owner := range n.Timed {
-		n.Timed[owner].MoveToThisBoot()
-	}
 	return n.forgetBoot() && n.empty() && !n.marker
 }
 

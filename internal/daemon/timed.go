@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"time"
-
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
@@ -11,7 +9,8 @@ import (
 )
 
 // A limit for a time comes before the same owner's other limits, which hold again when it ends. The kernel changes the
-// ceilings at that moment by itself (enforce.Lapse); the tick then takes the limit out of the node.
+// ceilings at that moment by itself (enforce.Lapse); the tick then takes the limit out of the node. A reservation for a
+// time replaces the owner's other one, and ends at the tick: the kernel keeps it until then.
 
 // place returns the limit of an owner that a request changes: the one for a time, or the other one.
 func (n *node) place(owner enforce.Owner, req api.SetRequest) *limit.Limit {
@@ -26,8 +25,7 @@ func (n *node) place(owner enforce.Owner, req api.SetRequest) *limit.Limit {
 func (n *node) timeFrom(owner enforce.Owner, req api.SetRequest) {
 	t := &n.Timed[owner]
 	if req.ForNS != 0 {
-		t.SpanNS = req.ForNS
-		t.EndIn(time.Duration(req.ForNS))
+		t.End = desired.Now().In(req.ForNS)
 		return
 	}
 	if t.Limit = t.Limit.Without(req.Wish); t.Limit.Empty() {
@@ -48,30 +46,34 @@ func (n *node) takeLapses(spec enforce.NodeSpec) {
 					*r.Of(&n.Timed[owner].Limit), *r.Of(&n.Requested[owner]) = c.BytesPerSec, c.Lapse.BytesPerSec
 				}
 			}
-			n.Timed[owner].SpanNS = max(c.Lapse.BoottimeNS, identity.BootTimeNS()) - identity.BootTimeNS()
-			n.Timed[owner].EndIn(time.Duration(n.Timed[owner].SpanNS))
-			n.Timed[owner].EndBoottimeNS = c.Lapse.BoottimeNS
+			now := desired.Now()
+			n.Timed[owner].End = now.In(max(c.Lapse.BoottimeNS, now.BoottimeNS+1) - now.BoottimeNS)
+			n.Timed[owner].BoottimeNS = c.Lapse.BoottimeNS
 		}
 	}
 }
 
-// endTimed takes the limits whose time is over out of their nodes. The caller holds d.mu.
+// endTimed takes the limits and the reservations whose time is over out of their nodes. The caller holds d.mu.
 func (d *Daemon) endTimed() {
 	now := identity.BootTimeNS()
 	for n := range d.nodes.All() {
-		next := *n
-		for owner := range n.Timed {
-			if n.Timed[owner].IsOver(now) {
-				next.Timed[owner] = desired.Timed{}
-			}
-		}
-		if next.Timed == n.Timed {
+		if !n.HasEnded(now) {
 			continue
 		}
+		before, next := *n, *n
+		next.End(now)
+		next.Reserved = d.worth(next.Holding().Reservation())
 		if err := d.settle(n, &next, "its time"); err != nil {
 			d.once(n, err)
 			continue
 		}
-		d.log.Info("the time of a limit is over", "subject", n.res.Subject.String())
+		if before.Timed != next.Timed {
+			d.log.Info("the time of a limit is over", "subject", n.res.Subject.String())
+		}
+		for owner := range before.Requested {
+			if had := before.Requested[owner].Reserve; had != next.Requested[owner].Reserve {
+				d.log.Info("the time of a reservation is over", "subject", n.res.Subject.String(), "link", had.Link)
+			}
+		}
 	}
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/netnice/netnice/internal/statefile"
 )
 
-// Load reads the file; it returns nil without an error if there is none. Of a damaged file it returns the intact
-// part and the damage. An error names the file and a remedy, and means that nothing may be changed.
+// Load reads the file, and finds in this boot when limits end; it returns nil without an error if there is no file. Of a
+// damaged file it returns the intact part and the damage. An error names the file and a remedy, and means that nothing
+// may be changed.
 func Load(dir, boot string) (*State, error) {
 	path := filepath.Join(dir, FileName)
 	data, err := statefile.ReadTrusted(path)
@@ -30,6 +31,7 @@ func Load(dir, boot string) (*State, error) {
 	if err != nil {
 		return nil, statefile.Unusable(path, err)
 	}
+	s.findEnds(boot, Now())
 	return s, nil
 }
 

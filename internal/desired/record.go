@@ -18,7 +18,7 @@ const (
 	// FileName is the state file's name in the state folder.
 	FileName = "state.json"
 	// Version is the newest form of the file that this package understands. Each added field means a new version.
-	Version = 12
+	Version = 13
 	// summedVersion is the first version whose records have checksums.
 	summedVersion = 10
 	// MetVersion is the first version that says which addresses no owner has named.
@@ -119,24 +119,36 @@ type Scope struct {
 // Timed is one owner's limit for a time. The zero value is none.
 type Timed struct {
 	Limit limit.Limit `json:"limit"`
-	// EndBoottimeNS is the end on CLOCK_BOOTTIME of the boot in which it was set. EndUnixNS finds it in a later boot.
-	EndBoottimeNS uint64 `json:"end_boottime_ns"`
-	EndUnixNS     int64  `json:"end_unix_ns"`
-	// SpanNS is the time that was asked for. It bounds what is left where the wall clock was wrong.
-	SpanNS uint64 `json:"span_ns"`
+	limit.End
 }
 
-// EndIn sets the end, from now.
-func (t *Timed) EndIn(left time.Duration) {
-	t.EndBoottimeNS, t.EndUnixNS = identity.BootTimeNS()+uint64(left), time.Now().Add(left).UnixNano()
+// IsOver reports whether the limit has ended at a time on CLOCK_BOOTTIME.
+func (t *Timed) IsOver(bootNS uint64) bool { return *t != Timed{} && bootNS >= t.BoottimeNS }
+
+// Now returns the present moment.
+func Now() limit.Moment {
+	return limit.Moment{BoottimeNS: identity.BootTimeNS(), UnixNS: time.Now().UnixNano()}
 }
 
-// IsOver reports whether the limit has ended.
-func (t *Timed) IsOver(bootNS uint64) bool { return *t != Timed{} && bootNS >= t.EndBoottimeNS }
-
-// MoveToThisBoot finds the end in this boot.
-func (t *Timed) MoveToThisBoot() {
-	if *t != (Timed{}) {
-		t.EndIn(min(max(time.Until(time.Unix(0, t.EndUnixNS)), 1), time.Duration(t.SpanNS)))
+// findEnds finds the ends of limits and reservations in this boot, if another boot has written the file, and brings those
+// that a former release has written into the form of this one.
+func (s *State) findEnds(boot string, now limit.Moment) {
+	find := func(e limit.End) limit.End {
+		if s.BootID == boot {
+			return e
+		}
+		return e.InBootOf(now)
+	}
+	for i := range s.Nodes {
+		r := &s.Nodes[i]
+		for _, l := range []*limit.Limit{&r.Admin, &r.User} {
+			l.Reserve.End = find(l.Reserve.End)
+			l.Reserve = l.Reserve.InThisForm(now)
+		}
+		if r.Timed != nil {
+			for owner := range r.Timed {
+				r.Timed[owner].End = find(r.Timed[owner].End)
+			}
+		}
 	}
 }

@@ -97,6 +97,9 @@ func (l Limit) Merge(request api.Wish) Limit {
 	return l
 }
 
+// Released returns l without its reservation. Without another field, nothing is left of what only qualifies others.
+func (l Limit) Released() Limit { return l.Merge(api.Wish{Reserve: &api.Reservation{}}) }
+
 // WholeOnly reports whether a request names a field that has no meaning for a part of a subject's traffic.
 func WholeOnly(request api.Wish) bool {
 	return slices.ContainsFunc(fields, func(f field) bool { return f.whole && f.asked(&request) })

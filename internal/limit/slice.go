@@ -21,35 +21,35 @@ type Slice struct {
 	PeriodNS uint64 `json:"period_ns"`
 	SliceNS  uint64 `json:"slice_ns"`
 	Extra    bool   `json:"extra,omitempty"`
-	UntilNS  int64  `json:"until_unix_ns,omitempty"` // 0 = until it is released; since version 7 of the state
+	End      End    `json:"end,omitzero"` // since version 13 of the state
+	// UntilNS is the end on the wall clock. It exists only in files of the versions 7 to 12.
+	UntilNS int64 `json:"until_unix_ns,omitempty"`
 }
 
-// SliceOf returns the slice of a request.
+// SliceOf returns the slice of a request, without an end.
 func SliceOf(r api.Reservation) Slice {
 	if r.SliceNS == 0 {
 		return Slice{}
 	}
-	s := Slice{Link: r.Link, PeriodNS: r.PeriodNS, SliceNS: r.SliceNS, Extra: r.Extra}
-	if r.ForNS != 0 {
-		s.UntilNS = time.Now().Add(time.Duration(r.ForNS)).UnixNano()
-	}
-	return s
+	return Slice{Link: r.Link, PeriodNS: r.PeriodNS, SliceNS: r.SliceNS, Extra: r.Extra}
 }
 
-// API returns the slice as answers show it, nil for none.
-func (s Slice) API() *api.Reservation {
+// API returns the slice as answers show it at a time on CLOCK_BOOTTIME, nil for none.
+func (s Slice) API(bootNS uint64) *api.Reservation {
 	if s == (Slice{}) {
 		return nil
 	}
-	r := api.Reservation{Link: s.Link, PeriodNS: s.PeriodNS, SliceNS: s.SliceNS, Extra: s.Extra}
-	if s.UntilNS != 0 {
-		r.ForNS = uint64(max(s.UntilNS-time.Now().UnixNano(), 1))
-	}
-	return &r
+	return &api.Reservation{Link: s.Link, PeriodNS: s.PeriodNS, SliceNS: s.SliceNS, Extra: s.Extra, ForNS: s.End.LeftNS(bootNS)}
 }
 
-// IsOver reports whether the reservation has ended at a time.
-func (s Slice) IsOver(at time.Time) bool { return s.UntilNS != 0 && at.UnixNano() >= s.UntilNS }
+// InThisForm returns a slice that a former release has written in the form of this one.
+func (s Slice) InThisForm(now Moment) Slice {
+	if s.UntilNS != 0 {
+		s.End = now.In(uint64(max(s.UntilNS-now.UnixNS, 1)))
+		s.UntilNS = 0
+	}
+	return s
+}
 
 // Valid reports whether a link can be divided into such a slice.
 func (s Slice) Valid() bool {

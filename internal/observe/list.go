@@ -11,6 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -186,6 +187,14 @@ func (o *Observer) name(s *Snapshot, n *Node) string {
 	return n.Name
 }
 
+// reservation returns the node's reservation in the form of the API, nil if it has none.
+func (n *Node) reservation() *api.Reservation {
+	if s := n.Holding.Reservation(); s != (limit.Slice{}) {
+		return s.API(identity.BootTimeNS())
+	}
+	return nil
+}
+
 // render returns a node in the form of the API. It counts processes only as far as the kernel does, and leaves out the
 // promises on its limit.
 func (o *Observer) render(s *Snapshot, n *Node, now Sample) api.Node {
@@ -194,7 +203,7 @@ func (o *Observer) render(s *Snapshot, n *Node, now Sample) api.Node {
 	return api.Node{
 		ID: n.ID, Subject: n.Subject, Parent: stats.Parent, Name: o.name(s, n), UID: n.UID, Private: !n.DestinationIsFor(anybody()),
 		Limits: n.shownLimits(), Weight: n.Holding.Weight(), MinBytesPerSec: n.Guaranteed[enforce.Up], MinDownBytesPerSec: n.Guaranteed[enforce.Down],
-		Reserved: n.Holding.Reservation().API(), DSCP: dscpOf(n.Holding.DSCP()), Loopback: n.Holding.Loopback(), MeterOff: s.meterOff(n),
+		Reserved: n.reservation(), DSCP: dscpOf(n.Holding.DSCP()), Loopback: n.Holding.Loopback(), MeterOff: s.meterOff(n),
 		Group:   n.Group,
 		Line:    n.Line.API(),
 		Granted: n.Grant.API(),

@@ -18,7 +18,7 @@ func TestSpecCombines(t *testing.T) {
 	var w Wanted
 	w.Requested[enforce.OwnerAdmin] = limit.Limit{Up: 5, Weight: 50}
 	w.Ruled.Owners[enforce.OwnerAdmin].Wish = limit.Limit{Up: 7, Down: 8}
-	w.Timed[enforce.OwnerAdmin] = desired.Timed{Limit: limit.Limit{Up: 3}, EndBoottimeNS: 99}
+	w.Timed[enforce.OwnerAdmin] = desired.Timed{Limit: limit.Limit{Up: 3}, End: limit.End{BoottimeNS: 99}}
 	w.Requested[enforce.OwnerUser] = limit.Limit{Total: 9}
 	of := Subject{ID: 4, Kind: enforce.KindUser, Key: 1000}
 	spec := Spec(of, &w, Machine{})
@@ -86,4 +86,26 @@ func TestNumbers(t *testing.T) {
 	require.Equal(t, []enforce.DestinationUse{
 		{Rule: made.Numbers[2], Scope: 12, Node: 2}, {Rule: made.Numbers[4], Node: 4},
 	}, made.Uses(slices.Values(places)))
+}
+
+// What ends by itself is taken out, and all else stays.
+func TestEnds(t *testing.T) {
+	var w Wanted
+	at := func(bootNS uint64) limit.End { return limit.End{BoottimeNS: bootNS} }
+	w.Requested[enforce.OwnerAdmin] = limit.Limit{Up: 5, Reserve: limit.Slice{Link: "eth0", PeriodNS: 10, SliceNS: 3, End: at(20)}}
+	w.Requested[enforce.OwnerUser] = limit.Limit{Reserve: limit.Slice{Link: "eth0", PeriodNS: 10, SliceNS: 3}}
+	w.Timed[enforce.OwnerUser] = desired.Timed{Limit: limit.Limit{Down: 7}, End: at(10)}
+	require.False(t, w.HasEnded(9))
+	require.True(t, w.HasEnded(10))
+	before := w
+	w.End(9)
+	require.Equal(t, before, w)
+	w.End(10)
+	require.Equal(t, desired.Timed{}, w.Timed[enforce.OwnerUser])
+	require.Equal(t, before.Requested, w.Requested)
+	require.True(t, w.HasEnded(20))
+	w.End(20)
+	require.Equal(t, limit.Limit{Up: 5}, w.Requested[enforce.OwnerAdmin])
+	require.Equal(t, before.Requested[enforce.OwnerUser], w.Requested[enforce.OwnerUser])
+	require.False(t, w.HasEnded(1<<63))
 }

@@ -36,7 +36,7 @@ func (w *Wanted) IsOnlyUsers() bool {
 func (w *Wanted) Holding() (o limit.Owners) {
 	for owner := range o {
 		o[owner] = w.lasting(enforce.Owner(owner))
-		if first := &w.Timed[owner]; first.EndBoottimeNS != 0 {
+		if first := &w.Timed[owner]; first.BoottimeNS != 0 {
 			o[owner] = o[owner].With(first.Limit)
 		}
 	}
@@ -46,6 +46,29 @@ func (w *Wanted) Holding() (o limit.Owners) {
 // lasting returns an owner's limit without the limit for a time.
 func (w *Wanted) lasting(owner enforce.Owner) limit.Limit {
 	return w.Requested[owner].Over(w.Ruled.Owners[owner].Wish)
+}
+
+// HasEnded reports whether a limit or a reservation has ended at a time on CLOCK_BOOTTIME.
+func (w *Wanted) HasEnded(bootNS uint64) bool {
+	for owner := range w.Timed {
+		if w.Timed[owner].IsOver(bootNS) || w.Requested[owner].Reserve.End.IsOver(bootNS) {
+			return true
+		}
+	}
+	return false
+}
+
+// End takes out the limits and the reservations that have ended. The caller finds out what the reservation that is left
+// is worth.
+func (w *Wanted) End(bootNS uint64) {
+	for owner := range w.Timed {
+		if w.Timed[owner].IsOver(bootNS) {
+			w.Timed[owner] = desired.Timed{}
+		}
+		if w.Requested[owner].Reserve.End.IsOver(bootNS) {
+			w.Requested[owner] = w.Requested[owner].Released()
+		}
+	}
 }
 
 // Subject is what the kernel knows a node as, and which part of the subject's traffic it limits.
@@ -107,7 +130,7 @@ func Stored(of Subject, w *Wanted, m Machine) enforce.NodeSpec {
 // lapses adds to the ceilings of the moment what they become when limits for a time end.
 func (w *Wanted) lapses(ceilings *[enforce.Owners][enforce.Directions]enforce.Ceiling) {
 	for owner := range w.Timed {
-		end := w.Timed[owner].EndBoottimeNS
+		end := w.Timed[owner].BoottimeNS
 		if end == 0 {
 			continue
 		}
