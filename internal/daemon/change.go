@@ -127,7 +127,7 @@ func (r *limitRequest) Plan(*transaction) error {
 	if owner == enforce.OwnerUser {
 		r.next.setUser(r.By.UID)
 	}
-	r.next.Reserved = d.worth(r.next.Holding().Reservation())
+	r.next.Reserved = d.reservations.Worth(r.next.Holding().Reservation())
 	r.Answer.Changed = r.node == nil || r.want != r.had || r.next.Timed[owner] != r.was
 	r.Warn(d.warnings(r.By, r.req, r.node, &r.next, r.want)...)
 	return nil
@@ -154,7 +154,7 @@ func (r *limitRequest) Admit() error {
 		}
 	}
 	if r.want.Reserve != r.had.Reserve {
-		if err := d.checkReserve(r.By, &r.next); err != nil {
+		if err := d.reservations.Admit(r.By, r.next.forReservations()); err != nil {
 			return err
 		}
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/netnice/netnice/internal/source/groups"
 	"github.com/netnice/netnice/internal/source/names"
 	"github.com/netnice/netnice/internal/source/prefixlists"
+	"github.com/netnice/netnice/internal/source/reservations"
 	"github.com/netnice/netnice/internal/source/rulefiles"
 	"github.com/netnice/netnice/internal/statefile"
 )
@@ -218,6 +219,7 @@ type sources struct {
 	lists        *prefixlists.Lists                 // destination_limits.go
 	destinations *destinations.Source[*transaction] // destination_limits.go
 	adaptation   *adaptation.Table                  // adaptation.go
+	reservations *reservations.Source               // reservation_limits.go
 }
 
 // takenOver counts what the daemon found at its start.
@@ -331,6 +333,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		AssignmentOptions: destinations.AssignmentOptions{Log: d.log, Kernel: kernel, Names: d.names, Lists: d.lists},
 		Resolver:          resolver, Host: destinationHost{d},
 	})
+	d.reservations = reservations.New(reservations.Options{Log: d.log, Kernel: kernel, Host: reservationHost{d}})
 	d.adaptation = adaptation.New(adaptation.Options{
 		Log: d.log, Kernel: kernel, Host: adaptationHost{d}, OpenPath: opts.OpenPath, FollowsRules: d.rules.Follows(),
 	})

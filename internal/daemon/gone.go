@@ -68,17 +68,30 @@ func (d *Daemon) endGone() {
 	d.writeChange(false, ended...)
 }
 
-// endedTrees returns the ids of processes that have ended, with their descendants. While their connections drain their
-// limits hold for these, but what was guaranteed to them is promised to nobody any more. The caller holds d.mu.
+// endedTrees returns the ids of processes that have ended, with their descendants, and that promise something. While
+// their connections drain their limits hold for these, but what was guaranteed to them is promised to nobody any more. A
+// new member may bring back what a group promises: groupLimit admits it again. The caller holds d.mu.
 func (d *Daemon) endedTrees() map[uint32]bool {
+	var ended map[uint32]bool
+	for n := range d.nodes.All() {
+		if n.res.Kind == enforce.KindTree && !n.PromisesNothing() && d.subjectGone(n) {
+			if ended == nil {
+				ended = make(map[uint32]bool)
+			}
+			ended[n.id] = false
+		}
+	}
+	if ended == nil {
+		return nil // the counts of all nodes need not be read
+	}
 	stats, err := d.kernel.Stats()
 	if err != nil {
 		d.complain(err)
 	}
-	ended := make(map[uint32]bool)
 	for _, s := range stats {
-		n := d.nodes.Get(s.ID)
-		ended[s.ID] = s.Processes == 0 && n != nil && n.res.Kind == enforce.KindTree && d.subjectGone(n)
+		if _, ok := ended[s.ID]; ok {
+			ended[s.ID] = s.Processes == 0
+		}
 	}
 	return ended
 }

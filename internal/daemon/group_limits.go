@@ -119,6 +119,26 @@ func (r *groupLimit) Plan(tx *transaction) error {
 	return err
 }
 
+// Admit also admits a guarantee that is promised to nobody any more, because the members have ended: new ones bring it
+// back.
+func (r *groupLimit) Admit() error {
+	if err := r.limitRequest.Admit(); err != nil {
+		return err
+	}
+	if r.node == nil || len(r.req.Members) == 0 || !r.d.endedTrees()[r.node.id] {
+		return nil
+	}
+	for _, way := range []enforce.Direction{enforce.Up, enforce.Down} {
+		if r.next.Guarantee(way) == 0 {
+			continue
+		}
+		if err := r.d.admit(&r.next, way); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r *groupLimit) Apply(tx *transaction) error {
 	if !r.isChanged {
 		return nil

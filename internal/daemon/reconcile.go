@@ -273,7 +273,7 @@ func (d *Daemon) compare(assign func()) {
 			delete(d.stock, id) // another one replaces it
 		}
 	}
-	d.followReservations()
+	d.reservations.Follow()
 	stays := func(s enforce.NodeSpec) bool { return d.used(s.ID) || !desired.KnowsKind(s.Kind) }
 	for _, step := range plan.Difference(inForce, d.unsettled(inForce), stays) {
 		switch n := d.nodes.Get(step.Node.ID); {

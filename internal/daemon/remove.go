@@ -78,7 +78,7 @@ func (r *liftRequest) Plan(*transaction) error {
 			r.Warn("the limit that the administrator set stays")
 		}
 	}
-	next.Reserved = r.d.worth(next.Holding().Reservation())
+	next.Reserved = r.d.reservations.Worth(next.Holding().Reservation())
 	return nil
 }
 

@@ -62,7 +62,7 @@ func (d *Daemon) endTimed() {
 		}
 		before, next := *n, *n
 		next.End(now)
-		next.Reserved = d.worth(next.Holding().Reservation())
+		next.Reserved = d.reservations.Worth(next.Holding().Reservation())
 		if err := d.settle(n, &next, "its time"); err != nil {
 			d.once(n, err)
 			continue

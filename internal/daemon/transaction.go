@@ -197,11 +197,11 @@ func (tx *transaction) lift(n *node) error {
 // made by a grant.
 func (tx *transaction) followedBy(before, now *node) {
 	if now.res.Kind == enforce.KindLink {
-		tx.Then(tx.d.followReservations)
+		tx.Then(tx.d.reservations.Follow)
 	}
 	had, has := before.Requested[enforce.OwnerAdmin].Grant, now.Requested[enforce.OwnerAdmin].Grant
 	if had != has {
-		tx.Then(func() { tx.d.followGrant(uint32(now.res.Key), cmp.Or(had.Link, has.Link)) })
+		tx.Then(func() { tx.d.reservations.FollowGrant(uint32(now.res.Key), cmp.Or(had.Link, has.Link)) })
 	}
 }
 

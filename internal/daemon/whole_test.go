@@ -19,6 +19,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/source/destinations"
+	"github.com/netnice/netnice/internal/source/reservations"
 )
 
 // changesOfWhole is the number of changes that each daemon of TestIncrementsEqualTheWhole makes.
@@ -33,6 +34,7 @@ func wholeOf(d *Daemon) (map[uint32]enforce.NodeSpec, enforce.Destinations) {
 		AssignmentOptions: destinations.AssignmentOptions{Log: d.log, Kernel: &kernel, Names: d.names, Lists: d.lists},
 		Host:              destinationHost{w},
 	})
+	w.reservations = reservations.New(reservations.Options{Host: reservationHost{w}})
 	for r := range d.content().Records {
 		w.nodes.Put(nodeOf(r))
 	}
@@ -43,7 +45,7 @@ func wholeOf(d *Daemon) (map[uint32]enforce.NodeSpec, enforce.Destinations) {
 	}
 	specs := map[uint32]enforce.NodeSpec{}
 	for n := range w.nodes.All() {
-		n.Reserved = w.worth(n.Holding().Reservation())
+		n.Reserved = w.reservations.Worth(n.Holding().Reservation())
 		if !n.res.Pending() {
 			specs[n.id] = w.specOf(n)
 		}

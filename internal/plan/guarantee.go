@@ -29,7 +29,7 @@ func RateOf(bytesPerSec, sliceNS, periodNS uint64) uint64 {
 
 // Guarantee returns the node's guarantee on sending, or on receiving, in bytes/s.
 func (w *Wanted) Guarantee(way enforce.Direction) uint64 {
-	if w.promisesNothing() {
+	if w.PromisesNothing() {
 		return 0
 	}
 	holding := w.Holding()
@@ -42,8 +42,8 @@ func (w *Wanted) Guarantee(way enforce.Direction) uint64 {
 	return holding.Guarantee()
 }
 
-// promisesNothing reports whether nobody has asked for a guarantee or a reservation of the node, as of most.
-func (w *Wanted) promisesNothing() bool {
+// PromisesNothing reports whether nobody has asked for a guarantee or a reservation of the node, as of most.
+func (w *Wanted) PromisesNothing() bool {
 	for owner := range w.Requested {
 		for _, l := range []*limit.Limit{&w.Requested[owner], &w.Ruled.Owners[owner].Wish} {
 			if l.Min != 0 || l.MinDown != 0 || l.Reserve.SliceNS != 0 {
