@@ -31,6 +31,7 @@ import (
 	"github.com/netnice/netnice/internal/source/destinations"
 	"github.com/netnice/netnice/internal/source/groups"
 	"github.com/netnice/netnice/internal/source/names"
+	"github.com/netnice/netnice/internal/source/peers"
 	"github.com/netnice/netnice/internal/source/prefixlists"
 	"github.com/netnice/netnice/internal/source/reservations"
 	"github.com/netnice/netnice/internal/source/rulefiles"
@@ -169,7 +170,6 @@ type Daemon struct {
 // desiredState holds the requested limits, and what the daemon knows of them.
 type desiredState struct {
 	nodes        *desired.Table[*node]
-	stock        map[uint32]enforce.NodeSpec // preallocated nodes for peer addresses, by their ids: spare_nodes.go
 	nextID       uint32
 	system       machineWide
 	file         *desired.File
@@ -205,10 +205,9 @@ type activity struct {
 
 // signals wake up the loops of the daemon.
 type signals struct {
-	check   chan struct{} // a watched process has ended
-	born    chan struct{} // a process that may soon execute another program has a new limit or share
-	eachMet chan struct{} // new peer addresses, or a changed request for them
-	downc   chan struct{} // closed when isDown becomes true
+	check chan struct{} // a watched process has ended
+	born  chan struct{} // a process that may soon execute another program has a new limit or share
+	downc chan struct{} // closed when isDown becomes true
 }
 
 // sources are the sources of limits, beside commands for one subject. Each has a file here that implements what it needs.
@@ -218,6 +217,7 @@ type sources struct {
 	names        *names.Source                      // name_changes.go
 	lists        *prefixlists.Lists                 // destination_limits.go
 	destinations *destinations.Source[*transaction] // destination_limits.go
+	peers        *peers.Source                      // peer_limits.go
 	adaptation   *adaptation.Table                  // adaptation.go
 	reservations *reservations.Source               // reservation_limits.go
 }
@@ -304,14 +304,12 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		thisProcess: thisProcess{boot: boot, pid: os.Getpid(), started: time.Now()},
 		desiredState: desiredState{
 			nodes:  desired.NewTable[*node](),
-			stock:  make(map[uint32]enforce.NodeSpec),
 			nextID: 1,
 		},
 		signals: signals{
-			check:   make(chan struct{}, 1),
-			born:    make(chan struct{}, 1),
-			eachMet: make(chan struct{}, 1),
-			downc:   make(chan struct{}),
+			check: make(chan struct{}, 1),
+			born:  make(chan struct{}, 1),
+			downc: make(chan struct{}),
 		},
 	}
 	d.scopes = scope.New(d.scopeOptions())
@@ -333,6 +331,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		AssignmentOptions: destinations.AssignmentOptions{Log: d.log, Kernel: kernel, Names: d.names, Lists: d.lists},
 		Resolver:          resolver, Host: destinationHost{d},
 	})
+	d.peers = d.peerSource()
 	d.reservations = reservations.New(reservations.Options{Log: d.log, Kernel: kernel, Host: reservationHost{d}})
 	d.adaptation = adaptation.New(adaptation.Options{
 		Log: d.log, Kernel: kernel, Host: adaptationHost{d}, OpenPath: opts.OpenPath, FollowsRules: d.rules.Follows(),

@@ -92,7 +92,7 @@ func (h destinationHost) Complain(err error) { h.complain(err) }
 func (h destinationHost) SharedChanged() { h.touchShared() }
 
 // WakePeers implements destinations.Host.
-func (h destinationHost) WakePeers() { h.wakeEach() }
+func (h destinationHost) WakePeers() { h.peers.Wake() }
 
 // Unwritten implements destinations.Host.
 func (h destinationHost) Unwritten(lifts bool) []string {
@@ -323,7 +323,7 @@ func (r *destinationLimit) Wrote(path string) { r.files = append(r.files, path) 
 // Finish implements destinations.Limit.
 func (r *destinationLimit) Finish() {
 	if r.Answer.Changed && !r.DryRun {
-		r.d.wakeEach()
+		r.d.peers.Wake()
 		r.publish(r.files)
 	}
 	r.show(&r.next)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,18 +84,17 @@ func TestEachLeavesOthers(t *testing.T) {
 // An unused node ends after its time.
 func TestEachForgets(t *testing.T) {
 	fake := &enforcetest.Kernel{}
-	h := start(t, fake, testOptions(t, fake))
+	opts := testOptions(t, fake)
+	var forward atomic.Int64 // ns
+	opts.now = func() time.Time { return time.Now().Add(time.Duration(forward.Load())) }
+	h := start(t, fake, opts)
 	fake.SetPeers(here(t, "192.0.2.7")...)
 	up := uint64(1e6)
 	h.setEach(root, "to:any/each", api.Wish{UpBytesPerSec: &up})
 	require.Eventually(t, func() bool { return h.upTo("to:192.0.2.7") == 1e6 }, soon, poll)
 	fake.SetPeers()
-	h.mu.Lock()
-	for n := range h.nodes.All() {
-		n.to.usedAt = time.Now().Add(-2 * eachIdle)
-	}
-	h.mu.Unlock()
-	h.wakeEach()
+	forward.Store(int64(2 * time.Minute))
+	h.peers.Wake()
 	require.Eventually(t, func() bool { return h.upTo("to:192.0.2.7") == 0 }, soon, poll)
 }
 
@@ -103,7 +103,7 @@ func TestEachOfMany(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
 	var addresses []string
-	for i := range 3 * eachAtOnce {
+	for i := range 200 {
 		addresses = append(addresses, fmt.Sprintf("10.0.%d.%d", i/250, 1+i%250))
 	}
 	fake.SetPeers(here(t, addresses...)...)

@@ -51,9 +51,7 @@ type part struct {
 	leaving  bool
 	met      bool // not named by an owner, but followed since a program sent there (adaptation/area.go)
 
-	each   uint32    // id of the limit for each address that it is a part of, 0 = it was set by itself
-	volume uint64    // of such a node: its volume at the last look, in bytes
-	usedAt time.Time // the last time at which the volume had changed
+	each uint32 // id of the limit for each address that it is a part of, 0 = it was set by itself
 }
 
 // planned is what the plan needs to know of the node's subject.

@@ -89,10 +89,7 @@ func (d *Daemon) freeID() uint32 {
 	}
 }
 
-func (d *Daemon) used(id uint32) bool {
-	_, stocked := d.stock[id]
-	return stocked || d.nodes.Get(id) != nil
-}
+func (d *Daemon) used(id uint32) bool { return d.peers.Holds(id) || d.nodes.Get(id) != nil }
 
 // startWatch watches the root process of a tree. Where that is impossible, the tick notices its end.
 func (d *Daemon) startWatch(n *node) {
@@ -169,7 +166,7 @@ func (d *Daemon) keepArmed(ctx context.Context, tick <-chan time.Time) {
 				events = nil
 				continue
 			}
-			d.wakeEach()
+			d.peers.Wake()
 		}
 		d.complainOnce(&failing, "connections were not looked after", d.kernel.Maintain())
 	}
@@ -268,11 +265,10 @@ func (d *Daemon) compare(assign func()) {
 	for _, spec := range specs {
 		inForce[spec.ID] = spec
 	}
-	for id := range d.stock {
-		if _, ok := inForce[id]; !ok {
-			delete(d.stock, id) // another one replaces it
-		}
-	}
+	d.peers.Lost(func(id uint32) bool {
+		_, ok := inForce[id]
+		return ok
+	})
 	d.reservations.Follow()
 	stays := func(s enforce.NodeSpec) bool { return d.used(s.ID) || !desired.KnowsKind(s.Kind) }
 	for _, step := range plan.Difference(inForce, d.unsettled(inForce), stays) {

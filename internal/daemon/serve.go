@@ -41,7 +41,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	keepers.Go(func() { d.keepRequests(house) })
 	keepers.Go(func() { d.cpuShares.Keep(house) })
 	ticking(d.adaptation.Keep)
-	ticking(d.keepEach)
+	ticking(d.peers.Keep)
 	keepers.Go(func() { d.names.Keep(house) })
 	if d.rules.Follows() {
 		ticking(d.rules.Keep)

@@ -103,7 +103,7 @@ func (d *Daemon) changeSystem(next machineWide) error {
 		return errors.Join(err, d.applyTotals())
 	}
 	d.saveSystem()
-	d.wakeEach() // updates preallocated nodes
+	d.peers.Wake() // updates preallocated nodes
 	return nil
 }
 

@@ -119,7 +119,7 @@ func endsWithBoot(n *node) bool {
 func (i *inherited) adoptUnknown(ctx context.Context, spec enforce.NodeSpec) {
 	d := i.d
 	if spec.Store != 0 {
-		d.stock[spec.ID] = spec
+		d.peers.Adopt(spec)
 		return
 	}
 	if i.isDamaged && spec.Kind == enforce.KindDestination {
