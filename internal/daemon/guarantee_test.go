@@ -64,7 +64,7 @@ func TestAdmissionAfterEnd(t *testing.T) {
 	testutil.RequireCode(t, api.CodeConflict, err)
 
 	fake.SetSockets(enforce.SocketStats{Nodes: []uint32{node.ID}, UnsentBytes: 1})
-	end(former)
+	h.end(former, node.ID)
 	_, err = h.set(root, pidSubject(next), atLeast(8e6))
 	require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Message, "8 MB/s are already", "a child of it lives")
 
@@ -74,6 +74,31 @@ func TestAdmissionAfterEnd(t *testing.T) {
 	require.True(t, holds, "the limit ended before the connection")
 	_, err = h.set(root, "user:4242", atLeast(2e6))
 	require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Message, "8 MB/s are already")
+}
+
+// The guarantee of a group whose members have ended refuses nobody any more. A new member brings it back, if it still
+// fits.
+func TestAdmissionOfNewMember(t *testing.T) {
+	testutil.RequireRoot(t) // its processes have to be root's
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	h.mustSet(root, "host", up(10e6))
+	former, next := sleeper(t), sleeper(t)
+	answer, err := h.group(root, "g", api.Wish{MinBytesPerSec: ptr(uint64(8e6)), MinDownBytesPerSec: ptr(uint64(1e6))}, memberOf(former, 0))
+	require.NoError(t, err)
+	node := *answer.Node
+	fake.SetSockets(enforce.SocketStats{Nodes: []uint32{node.ID}, UnsentBytes: 1})
+	fake.SetStats(enforce.NodeStats{ID: node.ID, Processes: 1})
+	_, err = h.set(root, "user:4242", atLeast(8e6))
+	testutil.RequireCode(t, api.CodeConflict, err)
+
+	end(former)
+	fake.SetStats(enforce.NodeStats{ID: node.ID})
+	h.mustSet(root, "user:4242", atLeast(8e6))
+	_, err = h.group(root, "g", api.Wish{}, memberOf(next, 0))
+	require.Contains(t, testutil.RequireFault(t, api.CodeConflict, err).Message, "a guarantee of 8 MB/s does not fit into the limit of 10 MB/s on host")
+	_, err = h.group(root, "g", atLeast(1e6), memberOf(next, 0))
+	require.NoError(t, err, "less fits")
 }
 
 // A guarantee on receiving is a part of limits on receiving, and of limits on both directions together.

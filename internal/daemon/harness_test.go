@@ -237,6 +237,17 @@ func end(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
+// end ends the process of a limit, and waits until the daemon knows of it.
+func (h *harness) end(cmd *exec.Cmd, node uint32) {
+	h.t.Helper()
+	end(cmd)
+	h.eventually("the process has ended", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.subjectGone(h.nodes.Get(node))
+	})
+}
+
 func pidSubject(cmd *exec.Cmd) string { return "pid:" + strconv.Itoa(cmd.Process.Pid) }
 
 func up(rate uint64) api.Wish { return api.Wish{UpBytesPerSec: &rate} }

@@ -236,6 +236,44 @@ func TestKernelIsPutRight(t *testing.T) {
 	h.eventually("what nobody wants is lifted", h.gone(99))
 }
 
+// A node that fits only when others have gone is set in the same comparison. One whose id another subject's node has
+// takes its place.
+func TestKernelIsPutRightAtOnce(t *testing.T) {
+	d := newIncrements(t)
+	defer d.stopWatching()
+	set := func(subject string) uint32 {
+		s, err := api.ParseSubject(subject)
+		require.NoError(t, err)
+		answer, err := d.Set(context.Background(), root, api.SetRequest{Subject: s, Wish: up(1e6)})
+		require.NoError(t, err)
+		return answer.Node.ID
+	}
+	user, part := set("user:4242"), set("to:10.0.0.0/8")
+	stranger := enforce.NodeSpec{Kind: enforce.KindUser, Subject: 9999, Weight: 100}
+	for _, id := range []uint32{user, part} {
+		d.fake.SetRoom(2)
+		d.fake.Drop(id)
+		stranger.ID = 99
+		d.fake.Put(stranger)
+		d.look(true)
+		spec, ok := d.fake.Spec(id)
+		require.True(t, ok)
+		require.EqualValues(t, 1e6, adminUp(spec))
+
+		stranger.ID = id
+		for range 2 { // the same one again is no setting of the kernel's own
+			d.fake.Put(stranger)
+			d.look(true)
+			spec, _ = d.fake.Spec(id)
+			require.EqualValues(t, 1e6, adminUp(spec))
+			require.EqualValues(t, part, d.fake.Destinations().Uses[0].Node)
+		}
+	}
+	list, err := d.fake.Nodes()
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+}
+
 func TestStateThatCannotBeUsed(t *testing.T) {
 	for _, name := range stateFiles {
 		const content = `{"version":99,"surprise":1}` // from a newer netnice

@@ -271,18 +271,54 @@ func (d *Daemon) compare(assign func()) {
 	})
 	d.reservations.Follow()
 	stays := func(s enforce.NodeSpec) bool { return d.used(s.ID) || !desired.KnowsKind(s.Kind) }
+	var refused []*node
+	hasRemoved := false
 	for _, step := range plan.Difference(inForce, d.unsettled(inForce), stays) {
 		switch n := d.nodes.Get(step.Node.ID); {
 		case step.Action == plan.Assign:
 			assign()
-		case step.Action == plan.Remove && !stays(step.Node):
+		case step.Action == plan.Remove && (!stays(step.Node) || n != nil && plan.Clash(step.Node, d.specOf(n))):
 			d.removeUnwanted(step.Node.ID)
+			hasRemoved = true
 		case step.Action == plan.Set && n != nil:
-			d.once(n, d.setNode(n, step.Node))
-			if have, ok := inForce[n.id]; ok && !step.IsInterim {
-				n.drift = have
+			if !d.carryOut(step, n, inForce) {
+				refused = append(refused, n)
 			}
 		}
+	}
+	if hasRemoved {
+		d.setRefused(refused, assign)
+	}
+}
+
+// carryOut sets a node, and reports whether the kernel has taken it. The assignment before it may have changed nodes of
+// rules, so the last step of a node sets it to its present state. The caller holds d.mu, or is the only one that knows the
+// daemon yet.
+func (d *Daemon) carryOut(step plan.Step, n *node, inForce map[uint32]enforce.NodeSpec) bool {
+	spec := step.Node
+	if !step.IsInterim {
+		spec = d.specOf(n)
+	}
+	err := d.setNode(n, spec)
+	d.once(n, err)
+	if have, ok := inForce[n.id]; ok && err == nil && !step.IsInterim && !plan.Clash(have, spec) { // it was this node
+		n.drift = have
+	}
+	return err == nil
+}
+
+// setRefused sets nodes again that the kernel has refused before others had gone. The caller holds d.mu, or is the only
+// one that knows the daemon yet.
+func (d *Daemon) setRefused(list []*node, assign func()) {
+	isPart := false
+	for _, n := range list {
+		if d.nodes.Get(n.id) == n {
+			d.once(n, d.setNode(n, d.specOf(n)))
+			isPart = isPart || n.res.Kind == enforce.KindDestination
+		}
+	}
+	if isPart {
+		assign()
 	}
 }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"net"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -93,6 +96,69 @@ func TestReservedBySockets(t *testing.T) {
 		reserved, err := fake.Reserved()
 		return err == nil && len(reserved) == 0
 	})
+}
+
+// A user's process that has ended keeps its limits while its connections drain. What it had reserved is not a part of the
+// user's grant any more, nor of the link.
+func TestReservedByEnded(t *testing.T) {
+	testutil.RequireRoot(t)
+	const uid = 61234
+	user := auth.Actor{UID: uid, GID: uid}
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	device := someDevice(t)
+	link := h.mustSet(root, "link:"+device, up(10e6)).ID
+	h.mustSet(root, "user:61234", api.Wish{Grant: &api.Grant{Link: device, PPM: 900_000}})
+	reserve := func(cmd *exec.Cmd) (api.SetResponse, error) {
+		return h.set(user, pidSubject(cmd), api.Wish{Reserve: &api.Reservation{Link: device, PeriodNS: 1e7, SliceNS: 6e6}})
+	}
+	ask := func(number uint64) enforce.Answer {
+		fake.Socket(number, enforce.SocketReservation{Cookie: 1, UID: uid, Link: link})
+		return h.ask(enforce.Request{Number: number, PID: 4711, UID: uid, GID: uid, Ask: true, Reserve: &enforce.SocketSlice{}})
+	}
+	former, next := sleeperAs(t, uid), sleeperAs(t, uid)
+	answer, err := reserve(former)
+	require.NoError(t, err)
+	_, err = reserve(next)
+	require.ErrorIs(t, err, auth.ErrDenied)
+	require.EqualValues(t, 3e6, ask(1).LeftBytesPerSec)
+
+	fake.SetSockets(enforce.SocketStats{Nodes: []uint32{answer.Node.ID}, UnsentBytes: 1})
+	h.end(former, answer.Node.ID)
+	_, err = reserve(next)
+	require.ErrorIs(t, err, auth.ErrDenied, "a child of it lives")
+	fake.SetStats(enforce.NodeStats{ID: answer.Node.ID})
+	require.EqualValues(t, 9e6, ask(2).LeftBytesPerSec)
+	_, err = reserve(next)
+	require.NoError(t, err)
+	_, holds := fake.Spec(answer.Node.ID)
+	require.True(t, holds, "the limit ended before the connection")
+}
+
+// The end of a reservation is on a clock that nobody sets, and outlives the daemon.
+func TestReservationForATimeOverARestart(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	device := someDevice(t)
+	h.mustSet(root, "link:"+device, up(10e6))
+	reserve := func(d time.Duration) api.Node {
+		return h.mustSet(root, "user:61234", api.Wish{Reserve: &api.Reservation{Link: device, PeriodNS: 1e7, SliceNS: 1e6, ForNS: uint64(d)}})
+	}
+	reserve(0)
+	id := reserve(time.Hour).ID
+	require.NoError(t, h.stop())
+	h = start(t, fake, h.opts)
+	h.mu.Lock()
+	end := h.nodes.Get(id).Requested[enforce.OwnerAdmin].Reserve.End
+	h.mu.Unlock()
+	require.EqualValues(t, time.Hour, end.SpanNS)
+	require.InDelta(t, identity.BootTimeNS()+uint64(time.Hour), end.BoottimeNS, float64(time.Minute))
+	nodes, err := h.nodesFor("user:61234")
+	require.NoError(t, err)
+	require.InDelta(t, time.Hour, nodes[0].Reserved.ForNS, float64(time.Minute))
+
+	reserve(time.Second)
+	h.eventually("its time is over, and what it has replaced does not come back", h.gone(id))
 }
 
 // someDevice returns the name of a network device that carries traffic from the machine.

@@ -169,9 +169,12 @@ func (d *increments) change(t *rapid.T) {
 		d.look(true)
 	case 18: // the kernel loses a node, or has one too many; without limits nobody looks
 		id := rapid.Uint32Range(1, 12).Draw(t, "node")
-		if _, ok := d.fake.Spec(id); ok {
+		stranger := rapid.Bool().Draw(t, "stranger") // in the place of the lost node
+		_, ok := d.fake.Spec(id)
+		if ok {
 			d.fake.Drop(id)
-		} else if d.count() > 0 {
+		}
+		if (!ok || stranger) && d.count() > 0 {
 			d.fake.Put(enforce.NodeSpec{ID: id, Kind: enforce.KindUser, Subject: 9999, Weight: 100})
 		}
 		d.look(true)

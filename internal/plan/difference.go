@@ -32,15 +32,21 @@ type Step struct {
 //
 // First comes what tightens, then the assignment of destinations, then what loosens. Therefore, after each step nobody
 // may send more than both the old and the new nodes allow. A change that tightens a node in one way and loosens it in
-// another takes two steps. There is one exception: a node with the subject of a new one is removed before that, because
-// the kernel refuses a second node of a subject.
+// another takes two steps. There are two exceptions, which are removed before the new node: a node with its subject,
+// unless that is a part of the traffic, because the kernel refuses a second node of a subject; and a node of another
+// subject that has the id of a wanted one.
 func Difference(has map[uint32]enforce.NodeSpec, wanted iter.Seq[enforce.NodeSpec], stays func(enforce.NodeSpec) bool) []Step {
 	var tighten, loosen, remove []Step
-	assigns := false
+	assigns, replaced := false, map[uint32]bool{}
 	for next := range wanted {
 		old, ok := has[next.ID]
 		if ok && Same(old, next) {
 			continue
+		}
+		if ok && Clash(old, next) {
+			assigns = assigns || old.Kind == enforce.KindDestination
+			remove = append(remove, Step{Action: Remove, Node: old})
+			replaced[old.ID], ok = true, false
 		}
 		if !ok {
 			assigns = assigns || next.Kind == enforce.KindDestination
@@ -56,7 +62,7 @@ func Difference(has map[uint32]enforce.NodeSpec, wanted iter.Seq[enforce.NodeSpe
 		}
 	}
 	for _, old := range has {
-		if !stays(old) {
+		if !stays(old) && !replaced[old.ID] {
 			assigns = assigns || old.Kind == enforce.KindDestination
 			remove = append(remove, Step{Action: Remove, Node: old})
 		}
@@ -140,22 +146,33 @@ func subjectOf(s enforce.NodeSpec) subject {
 	return of
 }
 
-// inTheWay puts the removal of a node before the new node of the same subject. It returns the removals that are left.
+// Clash reports whether a node stands in the kernel for another subject than a node with its id that is wanted. The
+// kernel refuses to change that. Only a preallocated node may get another subject.
+func Clash(has, wanted enforce.NodeSpec) bool {
+	return has.Kind != wanted.Kind || has.Subject != wanted.Subject && has.Store == 0
+}
+
+// inTheWay puts the removal of a node before the new node of the same subject, or with the same id. It returns the
+// removals that are left. A part of the traffic may have two nodes for a while: the former one then limits it until the
+// assignment.
 func inTheWay(tighten, remove []Step) (steps, left []Step) {
 	if len(remove) == 0 {
 		return tighten, nil
 	}
-	old := map[subject]Step{}
+	ofSubject, withID := map[subject]Step{}, map[uint32]Step{}
 	for _, s := range remove {
-		if s.Node.Store == 0 { // the preallocated ones share a subject
-			old[subjectOf(s.Node)] = s
+		withID[s.Node.ID] = s
+		if s.Node.Kind != enforce.KindDestination {
+			ofSubject[subjectOf(s.Node)] = s
 		}
 	}
 	early := map[uint32]bool{}
 	for _, s := range tighten {
-		if before, ok := old[subjectOf(s.Node)]; ok && !early[before.Node.ID] {
-			early[before.Node.ID] = true
-			steps = append(steps, before)
+		for _, before := range []Step{ofSubject[subjectOf(s.Node)], withID[s.Node.ID]} {
+			if before.Action == Remove && !early[before.Node.ID] {
+				early[before.Node.ID] = true
+				steps = append(steps, before)
+			}
 		}
 		steps = append(steps, s)
 	}

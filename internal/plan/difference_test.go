@@ -263,6 +263,42 @@ func TestNodeInTheWay(t *testing.T) {
 	require.Equal(t, []string{"remove 2", "set 4", "set 5", "remove 1"}, calls(steps))
 }
 
+// A part of the traffic may have two nodes. The former one limits it until the assignment.
+func TestPartIsNotInTheWay(t *testing.T) {
+	part := func(id uint32) enforce.NodeSpec {
+		return enforce.NodeSpec{ID: id, Kind: enforce.KindDestination, Subject: 10}
+	}
+	steps := Difference(state{1: part(1)}, slices.Values([]enforce.NodeSpec{part(2)}), func(enforce.NodeSpec) bool { return false })
+	require.Equal(t, []string{"set 2", "assign 0", "remove 1"}, calls(steps))
+}
+
+// The kernel refuses to change the subject of a node, so a node of another subject goes right before the one with its id.
+// A preallocated node may get a subject.
+func TestIDInTheWay(t *testing.T) {
+	of := func(id uint32, kind enforce.Kind, subject uint64) enforce.NodeSpec {
+		return enforce.NodeSpec{ID: id, Kind: kind, Subject: subject}
+	}
+	stored := of(3, enforce.KindDestination, 0)
+	stored.Store = 9
+	has := state{1: of(1, enforce.KindUser, 10), 2: of(2, enforce.KindDestination, 20), 3: stored, 4: of(4, enforce.KindUser, 40)}
+	want := state{1: of(1, enforce.KindUser, 11), 2: of(2, enforce.KindUser, 20), 3: of(3, enforce.KindDestination, 30), 4: of(4, enforce.KindUser, 40)}
+	for _, stays := range []bool{true, false} {
+		steps := Difference(has, maps.Values(want), func(enforce.NodeSpec) bool { return stays })
+		list := calls(steps)
+		for _, id := range []string{"1", "2"} {
+			i := slices.Index(list, "remove "+id)
+			require.GreaterOrEqual(t, i, 0, list)
+			require.Equal(t, "set "+id, list[i+1], list)
+		}
+		require.Contains(t, list, "set 3")
+		require.Contains(t, list, "assign 0")
+		if stays {
+			require.Len(t, list, 6)
+			require.NotContains(t, list, "remove 3")
+		}
+	}
+}
+
 // A change that only loosens a node, or only tightens it, is one step.
 func TestOneStepWhereOneIsEnough(t *testing.T) {
 	of := func(up, down uint64) enforce.NodeSpec {

@@ -29,6 +29,7 @@ type Kernel struct {
 	unknown      enforce.UnknownStats
 	fail         map[string]error
 	calls        map[string]int
+	room         int // the most nodes that there may be, 0 = any number
 	events       chan struct{}
 	execs        chan enforce.Exec
 	requests     chan enforce.Request
@@ -76,6 +77,13 @@ func (k *Kernel) Fail(method string, err error) {
 		k.fail = make(map[string]error)
 	}
 	k.fail[method] = err
+}
+
+// SetRoom bounds the number of nodes.
+func (k *Kernel) SetRoom(nodes int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.room = nodes
 }
 
 // Calls returns how often a method was called.
@@ -162,7 +170,10 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	if have, ok := k.nodes[spec.ID]; ok && (have.Kind != spec.Kind || have.Subject != spec.Subject && have.Store == 0) { // a node of the pool may get another subject
 		return clash(spec, spec.ID)
 	}
-	if id := k.subjects[subjectOf(spec)]; id != spec.ID {
+	if _, ok := k.nodes[spec.ID]; !ok && k.room != 0 && len(k.nodes) >= k.room {
+		return fmt.Errorf("node %d: there is no room", spec.ID)
+	}
+	if id := k.subjects[subjectOf(spec)]; id != spec.ID && spec.Kind != enforce.KindDestination {
 		if have, ok := k.nodes[id]; ok && subjectOf(have) == subjectOf(spec) && have.Store == 0 {
 			return clash(spec, id)
 		}
