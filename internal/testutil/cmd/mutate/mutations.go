@@ -88,6 +88,21 @@ var mutations = []mutation{
 		pureDaemon, "^TestIncrementsEqualTheWhole$",
 	},
 	{
+		"a node that has replaced another subject's is not replaced again", "internal/daemon/reconcile.go",
+		" && !plan.Clash(have, spec) {", " {",
+		pureDaemon, "^TestKernelIsPutRightAtOnce$",
+	},
+	{
+		"ended processes use their user's grant", "internal/source/reservations/grant.go",
+		"return node == butNode || ended[node]", "return node == butNode || ended[0]",
+		"./internal/source/reservations", "^TestGrant$",
+	},
+	{
+		"nodes of peers never end", "internal/source/peers/source.go",
+		"!isRequested || s.opts.Now().Sub(last.at) > idleTime", "!isRequested",
+		"./internal/source/peers", "^TestIdlePeers$",
+	},
+	{
 		"rights let everybody pass", "internal/auth/auth.go",
 		"return r.Who == Everybody || r.Who == Owners && t.UID == a.UID", "return r.Who != 0 || t.UID == a.UID || true",
 		"./internal/auth", ".",
