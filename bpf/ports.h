@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * This file marks the local ports of limited sockets: packets for other ports
- * need no socket lookup. A port is marked with the number of the look in
+ * This file marks the local ports of limited sockets: TCP segments for other
+ * ports need no socket lookup (of UDP see nn_udp_free). A port is marked with the number of the look in
  * which one was seen: when a socket is found limited, or a limited one gets its
  * port, and once a second by the iterator over all. Two looks later it counts
  * no more. The iterator does not see sockets without state: their ports stay

@@ -28,14 +28,16 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enfo
 		if len(stats) == 0 {
 			continue // no limit holds for it
 		}
+		// TCP's sockets have something else in that word.
+		queued := r.Protocol != unix.IPPROTO_TCP && r.State.QueuedPackets > 0
 		s := enforce.SocketLook{
 			SocketStats: stats[0], Inode: r.Inode, Protocol: uint16(r.Protocol),
 			Loopback: r.State.Flags&bpf.SocketLoopback != 0, Static: r.State.Flags&bpf.SocketStatic != 0,
 			SentBytes: r.SentBytes, ReceivedBytes: r.ReceivedBytes,
-			Waits: r.UnsentBytes > 0 || r.State.QueuedPackets > 0,
+			Waits: r.UnsentBytes > 0 || queued,
 		}
 		s.At, s.Departs = time.Duration(r.TimeNs), time.Duration(max(r.State.DepartNs, r.State.DueNs)-r.TimeNs)
-		if r.State.QueuedPackets > 0 {
+		if queued {
 			s.Departs = 0 // it waits in a queue
 		}
 		s.Own = k.ownNode(r)
