@@ -16,12 +16,24 @@
 #include "shape_shared.h"
 
 /* How long a UDP port counts as a stranger's, or as nobody's. */
-#define NN_UDP_UNLIMITED_MS 1000
-#define NN_UDP_NOBODY_MS    50
+#define NN_UDP_UNLIMITED 1000
+#define NN_UDP_NOBODY	 50
 
-static __always_inline __u32 nn_now_ms(void)
+/* In units of 2^20 ns, by the clock that is read fastest. */
+static __always_inline __u32 nn_now_coarse(void)
 {
-	return bpf_ktime_get_ns() / 1000000;
+	return bpf_ktime_get_coarse_ns() >> 20;
+}
+
+/* nn_packet_netns where the kernel lets a program read its structures. */
+static __always_inline __u32 nn_arrived_netns(struct __sk_buff *skb)
+{
+	struct sk_buff *b;
+
+	if (!inside_known)
+		return nn_packet_netns(skb);
+	b = bpf_cast_to_kern_ctx(skb);
+	return b->dev->nd_net.net->ns.inum;
 }
 
 /* A UDP socket may have got its port without that anybody was told: by connect,
@@ -31,20 +43,21 @@ static __always_inline bool nn_udp_free(struct __sk_buff *skb, __u32 port)
 {
 	struct nn_udp_unlimited *u = bpf_map_lookup_elem(&udp_unlimited, &port);
 
-	return u && (__s32)(u->until_ms - nn_now_ms()) > 0 &&
-	       u->netns == nn_packet_netns(skb);
+	return u && (__s32)(u->until - nn_now_coarse()) > 0 &&
+	       u->netns == nn_arrived_netns(skb);
 }
 
 static __always_inline void nn_udp_free_for(struct __sk_buff *skb,
-					    const struct nn_packet *p, __u32 ms)
+					    const struct nn_packet *p,
+					    __u32 span)
 {
 	__u32 port = bpf_ntohs(p->ports.destination);
 	struct nn_udp_unlimited *u = bpf_map_lookup_elem(&udp_unlimited, &port);
 
 	if (!u)
 		return;
-	u->netns = nn_packet_netns(skb);
-	u->until_ms = nn_now_ms() + ms;
+	u->netns = nn_arrived_netns(skb);
+	u->until = nn_now_coarse() + span;
 }
 
 /* A port that no limited socket has, unless NAT leads it to one: a packet now
@@ -316,7 +329,7 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 			nn_shared_path(skb, &t, &g, path);
 		else if (p->protocol == IPPROTO_UDP && !slot &&
 			 !path->hops[0].node)
-			nn_udp_free_for(skb, p, NN_UDP_UNLIMITED_MS);
+			nn_udp_free_for(skb, p, NN_UDP_UNLIMITED);
 		bpf_sk_release(sk);
 		if (!path->hops[0].node)
 			return false;
@@ -326,7 +339,7 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 	if (slot || (sk && p->protocol == IPPROTO_TCP))
 		return sk;
 	if (!sk && p->protocol == IPPROTO_UDP)
-		nn_udp_free_for(skb, p, NN_UDP_NOBODY_MS);
+		nn_udp_free_for(skb, p, NN_UDP_NOBODY);
 	if (p->flags & NN_TCP_SYN || !nn_nat(skb, p->protocol, &t, size)) {
 		if (!sk && !listens)
 			nn_unknown_came(skb, p, NN_UNKNOWN_CAME_NOBODY);

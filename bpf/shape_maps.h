@@ -139,7 +139,7 @@ struct {
 /* UDP ports of sockets that nobody limits, or of none: see nn_udp_free. */
 struct nn_udp_unlimited {
 	__u32 netns;
-	__u32 until_ms; /* of the kernel's monotonic clock */
+	__u32 until; /* of the kernel's coarse clock, in units of 2^20 ns */
 };
 
 struct {

@@ -473,9 +473,9 @@ type shapingNnTransmit struct {
 }
 
 type shapingNnUdpUnlimited struct {
-	_       structs.HostLayout
-	Netns   uint32
-	UntilMs uint32
+	_     structs.HostLayout
+	Netns uint32
+	Until uint32
 }
 
 type shapingNnUnseen struct {
