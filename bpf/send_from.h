@@ -15,7 +15,11 @@
 #define NN_IPV4_OFFSET	    0x1fff /* of a fragment, in words of 8 bytes */
 #define NN_IPV4_MORE	    0x2000
 #define NN_IPV6_HEADER	    40
+#define NN_IPPROTO_HOPOPTS  0
+#define NN_IPPROTO_ROUTING  43
 #define NN_IPPROTO_FRAGMENT 44
+#define NN_IPPROTO_DSTOPTS  60
+#define NN_SENT_EXTENSIONS  5
 #define NN_ICMP_IDENTIFIER  4 /* where a ping socket has its number */
 
 /* The head of a datagram, as its device gets it. */
@@ -55,27 +59,37 @@ static __always_inline bool nn_sent_v4(struct __sk_buff *skb, struct nn_sent *d)
 	return true;
 }
 
-/* Other headers than that of fragments a program may add only by privilege. */
+/* A program may add a routing header, and with privilege options. The kernel
+ * sends each kind once, options for the destination twice. */
 static __always_inline bool nn_sent_v6(struct __sk_buff *skb, struct nn_sent *d)
 {
 	struct {
-		__u8 next, reserved;
+		__u8 next, words;
 		__be16 fragment;
 		__u32 id;
-	} f;
+	} e;
 
 	d->at = NN_IPV6_HEADER;
 	if (!nn_sent_load(skb, 6, &d->protocol, sizeof(d->protocol)))
 		return false;
-	if (d->protocol != NN_IPPROTO_FRAGMENT)
-		return true;
-	if (!nn_sent_load(skb, d->at, &f, sizeof(f)))
-		return false;
-	d->at += sizeof(f);
-	d->protocol = f.next;
-	d->id = f.id;
-	d->later = !!(bpf_ntohs(f.fragment) >> 3);
-	d->more = bpf_ntohs(f.fragment) & 1;
+	for (int i = 0; i < NN_SENT_EXTENSIONS; i++) {
+		if (d->protocol != NN_IPPROTO_FRAGMENT &&
+		    d->protocol != NN_IPPROTO_HOPOPTS &&
+		    d->protocol != NN_IPPROTO_ROUTING &&
+		    d->protocol != NN_IPPROTO_DSTOPTS)
+			break;
+		if (!nn_sent_load(skb, d->at, &e, sizeof(e)))
+			return false;
+		if (d->protocol == NN_IPPROTO_FRAGMENT) {
+			d->at += sizeof(e);
+			d->id = e.id;
+			d->later = !!(bpf_ntohs(e.fragment) >> 3);
+			d->more = bpf_ntohs(e.fragment) & 1;
+		} else {
+			d->at += (e.words + 1) * 8;
+		}
+		d->protocol = e.next;
+	}
 	return true;
 }
 

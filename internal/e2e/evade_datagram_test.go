@@ -70,5 +70,39 @@ batch = "".join("address add %s.%d/24 dev nn0\n" % (net, number) for number in r
 subprocess.run(("ip", "-batch", "-"), input=batch, text=True, check=True)
 signal.pause()
 `},
+		{name: "to IPv6 neighbours that are there late, behind a routing header", text: `
+net = there6[0].rsplit(":", 1)[0]
+here = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+here.bind(("::1", 0))
+ready()
+def sends():
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    while True:
+        try:
+            s.sendto(bytes(1400), (there6[0], 9))
+        except OSError:
+            pass
+threading.Thread(target=sends, daemon=True).start()
+time.sleep(0.2)
+kept = []
+for number in range(0x100, 0x164):
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    kept.append(s)
+    to = "%s:%x" % (net, number)
+    route = bytes((0, 2, 4, 0, 0, 0, 0, 0)) + socket.inet_pton(socket.AF_INET6, to)
+    s.setsockopt(socket.IPPROTO_IPV6, 57, route)  # IPV6_RTHDR
+    for _ in range(80):
+        s.sendto(bytes(1300), (to, 9))
+    s.setsockopt(socket.IPPROTO_IPV6, 57, b"")
+    s.sendto(b"x", here.getsockname())
+signal.pause()
+`, against: `
+time.sleep(0.5)
+mine = subprocess.run(("ip", "-6", "-o", "addr", "show", "dev", "nn0", "scope", "global"), capture_output=True, text=True, check=True).stdout
+net = mine.split("inet6 ")[1].split("/")[0].rsplit(":", 1)[0]
+batch = "".join("address add %s:%x/64 dev nn0 nodad\n" % (net, number) for number in range(0x100, 0x164))
+subprocess.run(("ip", "-batch", "-"), input=batch, text=True, check=True)
+signal.pause()
+`},
 	})
 }
