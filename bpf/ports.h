@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * This file marks the local ports of limited sockets: TCP segments for other
- * ports need no socket lookup (of UDP see nn_udp_free). A port is marked with the number of the look in
- * which one was seen: when a socket is found limited, or a limited one gets its
- * port, and once a second by the iterator over all. Two looks later it counts
- * no more. The iterator does not see sockets without state: their ports stay
- * marked. Namespaces are not told apart: a port too many costs a search.
+ * ports need no socket lookup (of UDP see nn_udp_free). A port is marked with
+ * the number of the look in which one was seen: when a socket is found limited,
+ * or a limited one gets its port, and once a second by the iterator over all.
+ * Two looks later it counts no more. The iterator does not see sockets without
+ * state: their ports stay marked. Namespaces are not told apart: a port too
+ * many costs a search.
  */
 #ifndef NETNICE_PORTS_H
 #define NETNICE_PORTS_H
