@@ -102,11 +102,16 @@ say("beside", median())
 			f.python(options{in: f.B}, server).read("ready")
 			user := spare + 50 + uint32(i)
 			c := f.python(options{in: f.A, uid: user}, client, f.B4.String(), itoa(uint32(size)))
-			var alone, beside float64
-			fmt.Sscan(c.read("alone"), &alone)
+			seconds := func(word string) (median float64) {
+				if _, err := fmt.Sscan(c.read(word), &median); err != nil {
+					t.Fatal(err)
+				}
+				return median
+			}
+			alone := seconds("alone")
 			f.must("set", "--user", itoa(user), "--up", "20kB/s")
 			c.tell("go")
-			fmt.Sscan(c.read("beside"), &beside)
+			beside := seconds("beside")
 			t.Logf("%.3f s without a limit, %.3f s with one", alone, beside)
 			if beside > 1.5*alone+0.1 {
 				t.Errorf("%.3f s", beside)
