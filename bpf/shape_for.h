@@ -296,7 +296,7 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 	struct bpf_sock_tuple t = {};
 	struct nn_shared_sought g = {};
 	struct bpf_sock *sk;
-	bool listens;
+	bool listens, led = false; /* by NAT */
 	__u32 size;
 
 	if (nn_for_group(skb, p)) {
@@ -309,13 +309,21 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 	g.look = !slot;
 	g.netns_id = slot ? slot->netns_id : BPF_F_CURRENT_NETNS;
 	sk = nn_tuple_socket(skb, p->protocol, &t, size, g.netns_id);
-	/* Data that comes with the last segment of a handshake is for the
-	 * listener, which has no other socket for it yet. */
-	listens = sk && sk->state == TCP_LISTEN &&
-		  p->ip_bytes <= (__u32)p->offset + p->transport_bytes;
+	listens = sk && sk->state == TCP_LISTEN;
 	if (listens) {
-		bpf_sk_release(sk);
-		sk = NULL;
+		/* Data that ends a handshake is for the listener, which has no
+		 * other socket for it yet, unless NAT leads it elsewhere. */
+		bool data = p->ip_bytes > (__u32)p->offset + p->transport_bytes;
+
+		if (data && nat_known) {
+			*keep = true;
+			led = slot || (!(p->flags & NN_TCP_SYN) &&
+				       nn_nat(skb, p->protocol, &t, size));
+		}
+		if (!data || led) {
+			bpf_sk_release(sk);
+			sk = NULL;
+		}
 	}
 	if (sk) {
 		/* it is found by what comes from its device only */
@@ -340,7 +348,8 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 		return sk;
 	if (!sk && p->protocol == IPPROTO_UDP)
 		nn_udp_free_for(skb, p, NN_UDP_NOBODY);
-	if (p->flags & NN_TCP_SYN || !nn_nat(skb, p->protocol, &t, size)) {
+	if (!led &&
+	    (p->flags & NN_TCP_SYN || !nn_nat(skb, p->protocol, &t, size))) {
 		if (!sk && !listens)
 			nn_unknown_came(skb, p, NN_UNKNOWN_CAME_NOBODY);
 		return sk;
