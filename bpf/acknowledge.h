@@ -49,7 +49,11 @@ static __always_inline bool nn_ack_idle(const struct bpf_sock_ops *ctx,
 	__s32 open = s->ack_edge - tp->rcv_nxt;
 
 	if ((ctx->skb_tcp_flags & ~(NN_TCP_ECE | NN_TCP_CWR)) != NN_TCP_ACK ||
-	    ctx->state != TCP_ESTABLISHED || s->flags & NN_SOCK_SUBFLOW)
+	    s->flags & NN_SOCK_SUBFLOW)
+		return false;
+	/* the other side still sends where this one has closed */
+	if (ctx->state != TCP_ESTABLISHED && ctx->state != TCP_FIN_WAIT1 &&
+	    ctx->state != TCP_FIN_WAIT2)
 		return false;
 	if (tp->rcv_nxt == tp->rcv_wup || sacks->rx_opt.num_sacks)
 		return false;

@@ -23,6 +23,33 @@ static __always_inline bool nn_is_control(__u32 protocol)
 	       protocol == NN_IPPROTO_ICMPV6;
 }
 
+/* Read from the network header on; false: the packet is shorter. */
+static __always_inline bool nn_load(struct __sk_buff *skb, __u32 offset,
+				    void *to, __u32 bytes)
+{
+	return !bpf_skb_load_bytes_relative(skb, offset, to, bytes,
+					    BPF_HDR_START_NET);
+}
+
+/* An extension header of IPv6; fragment and id are those of a fragment's. */
+struct nn_ipv6_extension {
+	__u8 next, words;
+	__be16 fragment;
+	__u32 id;
+};
+
+static __always_inline bool nn_is_extension(__u32 protocol)
+{
+	return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING ||
+	       protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_FRAGMENT;
+}
+
+static __always_inline __u32
+nn_extension_bytes(const struct nn_ipv6_extension *e, __u32 protocol)
+{
+	return protocol == IPPROTO_FRAGMENT ? sizeof(*e) : (e->words + 1) * 8;
+}
+
 /* The inode number of the namespace that the packet's device is in; 0 if it
  * cannot be read. No helper tells it to all kernels' programs on packets. */
 static __always_inline __u32 nn_packet_netns(struct __sk_buff *skb)

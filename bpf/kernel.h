@@ -19,8 +19,9 @@
 #define AF_PACKET	   17
 #define IPPROTO_TCP	   6
 #define IPPROTO_UDP	   17
-#define IPPROTO_HOPOPTS	   0 /* IPv6's, as the next two */
+#define IPPROTO_HOPOPTS	   0 /* IPv6's, as the next three */
 #define IPPROTO_ROUTING	   43
+#define IPPROTO_FRAGMENT   44
 #define IPPROTO_DSTOPTS	   60
 #define IPPROTO_MPTCP	   262
 #define NN_IPPROTO_DCCP	   33
@@ -39,6 +40,8 @@
 #define LOOPBACK_IFINDEX   1
 #define TCP_SYN_SENT	   2
 #define TCP_ESTABLISHED	   1
+#define TCP_FIN_WAIT1	   4
+#define TCP_FIN_WAIT2	   5
 #define TCP_TIME_WAIT	   6
 #define TCP_CLOSE	   7
 #define TCP_CLOSE_WAIT	   8

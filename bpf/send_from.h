@@ -12,15 +12,11 @@
 #include "datagram.h"
 #include "frame.h"
 
-#define NN_IPV4_OFFSET	    0x1fff /* of a fragment, in words of 8 bytes */
-#define NN_IPV4_MORE	    0x2000
-#define NN_IPV6_HEADER	    40
-#define NN_IPPROTO_HOPOPTS  0
-#define NN_IPPROTO_ROUTING  43
-#define NN_IPPROTO_FRAGMENT 44
-#define NN_IPPROTO_DSTOPTS  60
-#define NN_SENT_EXTENSIONS  5
-#define NN_ICMP_IDENTIFIER  4 /* where a ping socket has its number */
+#define NN_IPV4_OFFSET	   0x1fff /* of a fragment, in words of 8 bytes */
+#define NN_IPV4_MORE	   0x2000
+#define NN_IPV6_HEADER	   40
+#define NN_SENT_EXTENSIONS 5
+#define NN_ICMP_IDENTIFIER 4 /* where a ping socket has its number */
 
 /* The head of a datagram, as its device gets it. */
 struct nn_sent {
@@ -30,13 +26,6 @@ struct nn_sent {
 	__u8 later; /* a fragment but the first */
 	__u8 more;  /* the first fragment */
 };
-
-static __always_inline bool nn_sent_load(struct __sk_buff *skb, __u32 at,
-					 void *to, __u32 bytes)
-{
-	return !bpf_skb_load_bytes_relative(skb, at, to, bytes,
-					    BPF_HDR_START_NET);
-}
 
 static __always_inline bool nn_sent_v4(struct __sk_buff *skb, struct nn_sent *d)
 {
@@ -48,7 +37,7 @@ static __always_inline bool nn_sent_v4(struct __sk_buff *skb, struct nn_sent *d)
 	} h;
 	__u16 fragment;
 
-	if (!nn_sent_load(skb, 0, &h, sizeof(h)))
+	if (!nn_load(skb, 0, &h, sizeof(h)))
 		return false;
 	fragment = bpf_ntohs(h.fragment);
 	d->at = (h.version_words & 15) * 4;
@@ -63,31 +52,22 @@ static __always_inline bool nn_sent_v4(struct __sk_buff *skb, struct nn_sent *d)
  * sends each kind once, options for the destination twice. */
 static __always_inline bool nn_sent_v6(struct __sk_buff *skb, struct nn_sent *d)
 {
-	struct {
-		__u8 next, words;
-		__be16 fragment;
-		__u32 id;
-	} e;
+	struct nn_ipv6_extension e;
 
 	d->at = NN_IPV6_HEADER;
-	if (!nn_sent_load(skb, 6, &d->protocol, sizeof(d->protocol)))
+	if (!nn_load(skb, 6, &d->protocol, sizeof(d->protocol)))
 		return false;
 	for (int i = 0; i < NN_SENT_EXTENSIONS; i++) {
-		if (d->protocol != NN_IPPROTO_FRAGMENT &&
-		    d->protocol != NN_IPPROTO_HOPOPTS &&
-		    d->protocol != NN_IPPROTO_ROUTING &&
-		    d->protocol != NN_IPPROTO_DSTOPTS)
+		if (!nn_is_extension(d->protocol))
 			break;
-		if (!nn_sent_load(skb, d->at, &e, sizeof(e)))
+		if (!nn_load(skb, d->at, &e, sizeof(e)))
 			return false;
-		if (d->protocol == NN_IPPROTO_FRAGMENT) {
-			d->at += sizeof(e);
+		if (d->protocol == IPPROTO_FRAGMENT) {
 			d->id = e.id;
 			d->later = !!(bpf_ntohs(e.fragment) >> 3);
 			d->more = bpf_ntohs(e.fragment) & 1;
-		} else {
-			d->at += (e.words + 1) * 8;
 		}
+		d->at += nn_extension_bytes(&e, d->protocol);
 		d->protocol = e.next;
 	}
 	return true;
@@ -113,7 +93,7 @@ static __noinline int nn_sent_as_made(struct __sk_buff *skb,
 		return 0;
 	if (nn_is_control(protocol))
 		d.at += NN_ICMP_IDENTIFIER;
-	if (port && (!nn_sent_load(skb, d.at, &from, sizeof(from)) ||
+	if (port && (!nn_load(skb, d.at, &from, sizeof(from)) ||
 		     from != bpf_htons(port)))
 		return 0;
 	if (d.more) {

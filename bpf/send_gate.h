@@ -35,11 +35,12 @@ __noinline int nn_gate_at(__u32 netns, __u32 node, __u64 now_ns)
 }
 
 /* The class in which a packet goes round, 0 = there is none. Its lane is not
- * empty meanwhile, however long. */
+ * empty meanwhile, however long. hop: of the node on the path of its socket,
+ * NN_PATH_MAX if it is not there any more. */
 __noinline __u32 nn_gate_round(const struct nn_socket *s, __u32 netns,
-			       __u32 hop, __u64 now_ns)
+			       __u32 node, __u32 hop, __u64 now_ns)
 {
-	struct nn_outflow_key key = {.netns = netns};
+	struct nn_outflow_key key = {.netns = netns, .node = node};
 	struct nn_send_hop at = {};
 	struct nn_outflow *f;
 	__u32 *minor;
@@ -47,12 +48,13 @@ __noinline __u32 nn_gate_round(const struct nn_socket *s, __u32 netns,
 	if (!s)
 		return 0;
 	nn_send_hop(s, hop, &at);
-	key.node = at.node;
 	minor = bpf_map_lookup_elem(&lanes, &key);
 	f = bpf_map_lookup_elem(&outflows, &key);
 	if (!minor || !f)
 		return 0;
-	nn_lane(f, nn_lane_of(f, at.lane, now_ns, false))->used_ns = now_ns;
+	if (at.node)
+		nn_lane(f, nn_lane_of(f, at.lane, now_ns, false))->used_ns =
+			now_ns;
 	return *minor;
 }
 

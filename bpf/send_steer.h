@@ -12,6 +12,7 @@
 #include "datagram.h"
 #include "frame.h"
 #include "inside.h"
+#include "onward.h"
 #include "queued.h"
 #include "send_from.h"
 #include "send_gate.h"
@@ -126,15 +127,14 @@ enum nn_kept_word {
 
 static __always_inline int nn_send_enqueue(struct __sk_buff *skb,
 					   struct nn_send_place *q, __u32 minor,
-					   __u32 node, __u32 hop, __u32 slot,
-					   __u64 now_ns)
+					   __u32 node, __u32 slot, __u64 now_ns)
 {
 	nn_send_used(q, now_ns);
 	skb->cb[NN_KEPT_NODE] = node;
 	skb->cb[NN_KEPT_MINOR] = minor;
 	skb->priority =
 		NN_SHAPE_HANDLE | (minor ? minor : NN_LANE_FIRST + node);
-	skb->tc_index = NN_SEND_MARK | hop << NN_MARK_HOP | slot;
+	skb->tc_index = NN_SEND_MARK | slot;
 	return bpf_redirect(q->queue_ifindex, 0);
 }
 
@@ -320,7 +320,7 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 	nn_send_queued(s, bytes, now_ns);
 	skb->cb[NN_KEPT_PRIORITY] = skb->priority;
 	return nn_send_enqueue(skb, q, nn_lane_join(f, s, hop, bytes, now_ns),
-			       node, hop, d->slot, now_ns);
+			       node, d->slot, now_ns);
 }
 
 /* This runs at the egress of each of the machine's devices but lo. Packets that
@@ -340,56 +340,6 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 	if (!sk || sk->protocol == IPPROTO_TCP)
 		return TC_ACT_UNSPEC;
 	return nn_send_leaves(skb, sk, s);
-}
-
-/* nn_send_hop_of returns the hop of a node on the socket's path, or NN_PATH_MAX
- * if it is not on the path any more. */
-static __always_inline __u32 nn_send_hop_of(const struct nn_socket *s,
-					    __u32 node)
-{
-	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
-		if (!s->path[i].node)
-			break;
-		if (s->path[i].node == node)
-			return i;
-	}
-	return NN_PATH_MAX;
-}
-
-/* nn_send_outer returns the hop at which a packet goes on that has waited for a
- * node. The socket may have another path since: it has sent to another peer, or
- * another process has sent by it. Then the packet waits for each node of the
- * present path that may be around the former one: one too many, where the two
- * are of different users. Not static, for its stack would come on top of the
- * caller's. */
-__noinline __u32 nn_send_outer(const struct nn_socket *s, __u32 node)
-{
-	struct nn_node *n;
-	__u32 hop, kind;
-
-	if (!s)
-		return NN_PATH_MAX;
-	hop = nn_send_hop_of(s, node);
-	if (hop < NN_PATH_MAX)
-		return hop + 1;
-	n = bpf_map_lookup_elem(&nodes, &node);
-	kind = n ? n->kind : NN_NODE_NONE;
-	/* destinations are innermost on every path */
-	if (kind == NN_NODE_DESTINATION)
-		kind = NN_NODE_SOCKET;
-	for (hop = 0; hop < NN_PATH_MAX; hop++) {
-		__u32 at = s->path[hop].node;
-
-		if (!at)
-			break;
-		n = bpf_map_lookup_elem(&nodes, &at);
-		if (!n || n->kind == NN_NODE_SOCKET ||
-		    n->kind == NN_NODE_DESTINATION)
-			continue;
-		if (n->kind > kind || (n->kind == kind && kind < NN_NODE_USER))
-			return hop;
-	}
-	return NN_PATH_MAX;
 }
 
 /* A packet has waited for a node that is not on its socket's path any more:
@@ -416,11 +366,12 @@ __noinline int nn_send_hop_kept(struct nn_send_hop *at, __u32 netns, __u32 node,
 	return 0;
 }
 
-/* A packet leaves the class of a node: charge the node's clocks; false if it is
- * too far ahead of them. */
+/* A packet leaves the class of a node, which has that hop on its socket's path:
+ * charge the node's clocks; false if it is too far ahead of them. */
 static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 					 __u64 bytes, __u32 segments,
-					 bool prepaid, __u32 node, __u32 minor)
+					 bool prepaid, __u32 node, __u32 hop,
+					 __u32 minor)
 {
 	struct nn_transmit x = {
 		.now_ns = bpf_ktime_get_ns(),
@@ -437,7 +388,7 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 	struct nn_lane *l;
 
 	x.segments = nn_counted(segments);
-	nn_send_hop(s, nn_send_hop_of(s, node), &at);
+	nn_send_hop(s, hop, &at);
 	if (at.node != node)
 		nn_send_hop_kept(&at, netns, node, minor);
 	x.child = at.child;
@@ -477,7 +428,7 @@ static __always_inline void nn_send_unqueued(struct nn_socket *s, __u64 bytes)
 /* At the other end of the pair: on to the next node's class, or out. */
 static __always_inline int nn_send_released(struct __sk_buff *skb)
 {
-	__u32 mark = skb->tc_index, hop = mark >> NN_MARK_HOP & 7, netns;
+	__u32 mark = skb->tc_index, hop, netns;
 	__u32 slot = mark & (NN_MARK_DEVICES - 1), node;
 	struct nn_send_place *q;
 	struct nn_send_slot *out;
@@ -504,29 +455,30 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	prepaid = s->prepaid_bytes >= bytes;
 	s->queued_ns = now_ns;
 	node = skb->cb[NN_KEPT_NODE];
+	hop = nn_path_hop(s->path, node);
 	q = bpf_map_lookup_elem(&sender, &netns);
 	if (q)
 		nn_send_used(q, now_ns);
 	gate = nn_gate_at(netns, node, now_ns);
 	if (gate == NN_GATE_SHUT && q) {
-		round = nn_gate_round(s, netns, hop, now_ns);
+		round = nn_gate_round(s, netns, node, hop, now_ns);
 		if (round)
-			return nn_send_enqueue(skb, q, round, node, hop, slot,
+			return nn_send_enqueue(skb, q, round, node, slot,
 					       now_ns);
 	}
 	if (!nn_send_left(s, netns, bytes, nn_packet_segments(skb), prepaid,
-			  node, skb->cb[NN_KEPT_MINOR])) {
+			  node, hop, skb->cb[NN_KEPT_MINOR])) {
 		nn_send_unqueued(s, bytes);
 		return TC_ACT_SHOT;
 	}
 	if (gate)
 		nn_gate_passed(netns, node);
-	node = nn_outbound_next(s, nn_send_outer(s, node), &hop, &rate);
+	node = nn_outbound_next(s, nn_onward(s->path, node, hop), &hop, &rate);
 	f = node ? nn_outflow(netns, node) : NULL;
 	if (f && q) {
 		return nn_send_enqueue(skb, q,
 				       nn_lane_join(f, s, hop, bytes, now_ns),
-				       node, hop, slot, now_ns);
+				       node, slot, now_ns);
 	}
 	nn_send_unqueued(s, bytes);
 	if (prepaid)

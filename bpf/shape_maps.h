@@ -98,6 +98,15 @@ struct {
 	__type(value, struct nn_whose);
 } kept SEC(".maps");
 
+/* Bytes of parts of datagrams that came before the first: see shape_early.h. A
+ * full map evicts the least recently used. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct nn_kept);
+	__type(value, __u64);
+} early SEC(".maps");
+
 /* Sockets that share a port, by the address of the kernel's record of them. A
  * full map evicts the least recently used entry, which is then looked for
  * again. */
@@ -136,9 +145,9 @@ struct {
 	__type(value, struct nn_unseen);
 } unseen SEC(".maps");
 
-/* UDP ports of sockets that nobody limits, or of none: see nn_udp_free. */
+/* UDP ports that nobody limits: see nn_udp_free. */
 struct nn_udp_unlimited {
-	__u32 netns;
+	__u32 netns; /* exclusive or an address, where it is forwarded */
 	__u32 until; /* of the kernel's coarse clock, in units of 2^20 ns */
 };
 

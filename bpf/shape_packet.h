@@ -10,17 +10,12 @@
 #include "identity.h"
 #include "shape_maps.h"
 
-#define IPPROTO_HOPOPTS	 0
-#define IPPROTO_UDP	 17
-#define IPPROTO_ROUTING	 43
-#define IPPROTO_FRAGMENT 44
-#define IPPROTO_DSTOPTS	 60
-#define NN_EXTENSIONS	 64 /* IPv6 headers before TCP or UDP */
-#define NN_IP_OFFSET	 0x1fff
-#define NN_IP_MORE	 0x2000
-#define NN_TCP_FIN	 0x01
-#define NN_TCP_SYN	 0x02
-#define NN_TCP_RST	 0x04
+#define NN_EXTENSIONS 64 /* IPv6 headers before TCP or UDP */
+#define NN_IP_OFFSET  0x1fff
+#define NN_IP_MORE    0x2000
+#define NN_TCP_FIN    0x01
+#define NN_TCP_SYN    0x02
+#define NN_TCP_RST    0x04
 
 struct nn_packet {
 	__u32 source[4]; /* IPv4: the first */
@@ -38,13 +33,6 @@ struct nn_packet {
 	__u8 chained; /* more than NN_EXTENSIONS headers come before it */
 	__u8 pad;
 };
-
-static __always_inline bool nn_load(struct __sk_buff *skb, __u32 offset,
-				    void *to, __u32 bytes)
-{
-	return !bpf_skb_load_bytes_relative(skb, offset, to, bytes,
-					    BPF_HDR_START_NET);
-}
 
 struct nn_ipv4_header {
 	__u8 version_words, tos;
@@ -81,18 +69,6 @@ struct nn_ipv6_header {
 	__u32 source[4], destination[4];
 };
 
-struct nn_ipv6_extension {
-	__u8 next, words;
-	__be16 fragment;
-	__u32 id;
-};
-
-static __always_inline bool nn_is_extension(__u32 protocol)
-{
-	return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING ||
-	       protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_FRAGMENT;
-}
-
 /* nn_extension_skip goes on to the next header; 1: it is an extension header,
  * too. Not static: the verifier then looks at it once, not once for each
  * header. */
@@ -106,10 +82,8 @@ __noinline int nn_extension_skip(struct __sk_buff *skb, struct nn_packet *p)
 		p->fragment_offset = bpf_ntohs(e.fragment) >> 3;
 		p->more = bpf_ntohs(e.fragment) & 1;
 		p->fragment_id = e.id;
-		p->offset += sizeof(e);
-	} else {
-		p->offset += (e.words + 1) * 8;
 	}
+	p->offset += nn_extension_bytes(&e, p->protocol);
 	p->protocol = e.next;
 	return !p->fragment_offset && nn_is_extension(e.next);
 }
@@ -141,11 +115,14 @@ static __always_inline bool nn_parse_v6(struct __sk_buff *skb,
 	return false;
 }
 
-/* True if it is of a kind that a socket can be found for. */
-static __always_inline bool nn_parse(struct __sk_buff *skb, struct nn_packet *p)
+/* 1 if it is of a kind that a socket can be found for. Not static: the verifier
+ * then looks at what follows once, not once for each kind of packet. */
+__noinline int nn_parse(struct __sk_buff *skb, struct nn_packet *p)
 {
 	__u8 rest[10];
 
+	if (!p)
+		return 0;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		if (!nn_parse_v4(skb, p))
 			return false;
@@ -155,6 +132,10 @@ static __always_inline bool nn_parse(struct __sk_buff *skb, struct nn_packet *p)
 	} else {
 		return false;
 	}
+	/* a later part of what has options behind the fragment header: its
+	 * first part tells what it is, and whose */
+	if (p->v6 && p->fragment_offset && nn_is_extension(p->protocol))
+		p->protocol = IPPROTO_UDP;
 	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
 		return false;
 	if (p->fragment_offset)
@@ -163,8 +144,9 @@ static __always_inline bool nn_parse(struct __sk_buff *skb, struct nn_packet *p)
 		return false;
 	p->transport_bytes = 8;
 	if (p->protocol == IPPROTO_TCP) {
+		/* a first part may be too short for more than the ports */
 		if (!nn_load(skb, p->offset + 4, rest, sizeof(rest)))
-			return false;
+			return p->more;
 		p->transport_bytes = (rest[8] >> 4) * 4;
 		p->flags = rest[9];
 	}

@@ -7,7 +7,7 @@
 #define NETNICE_SHAPE_PORTED_H
 
 #include "port_owner.h"
-#include "shape_for.h"
+#include "shape_owner.h"
 #include "shape_other.h"
 
 /* The owner of the packet's port at its address, else at any. */
@@ -54,12 +54,8 @@ static __noinline bool nn_ported_path(struct __sk_buff *skb,
 	path->child = o->child;
 	for (int i = 0; i < NN_PATH_MAX; i++)
 		path->hops[i] = o->path.hops[i];
-	if (p->more) {
-		struct nn_kept part = {};
-
-		nn_kept_key(skb, p, slot, &part);
-		bpf_map_update_elem(&kept, &part, path, BPF_ANY);
-	}
+	if (p->more)
+		nn_path_keep(skb, p, slot, path);
 	return true;
 }
 

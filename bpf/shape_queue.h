@@ -50,18 +50,24 @@ static __always_inline void nn_queued_note(struct __sk_buff *skb, __u32 node,
 	skb->cb[NN_QUEUED_US] = bpf_ktime_get_ns() / 1000;
 }
 
+/* The node for which a packet has waited, 0 = none. */
+static __always_inline __u32 nn_queued_node(const struct __sk_buff *skb)
+{
+	__u32 class = skb->cb[NN_QUEUED_CLASS];
+
+	return (class & 0xffff0000) == NN_SHAPE_HANDLE ? class & 0xffff : 0;
+}
+
 /* nn_queued_left reads that from a packet that has left a queue. */
 static __always_inline void nn_queued_left(const struct __sk_buff *skb)
 {
-	__u32 class = skb->cb[NN_QUEUED_CLASS];
+	__u32 node = nn_queued_node(skb);
 	__u64 now_ns = bpf_ktime_get_ns(), gone_bytes;
 	struct nn_span_count *c;
 	struct nn_inflow *f;
 	__s32 further, ahead, us;
 
-	if ((class & 0xffff0000) != NN_SHAPE_HANDLE)
-		return;
-	f = nn_inflow(class & 0xffff);
+	f = nn_inflow(node);
 	if (!f)
 		return;
 	gone_bytes = f->gone_bytes;

@@ -10,8 +10,10 @@
 #ifndef NETNICE_SHAPE_STEER_H
 #define NETNICE_SHAPE_STEER_H
 
+#include "onward.h"
 #include "shape_datagram.h"
-#include "shape_for.h"
+#include "shape_early.h"
+#include "shape_owner.h"
 #include "shape_lapse.h"
 #include "shape_other.h"
 #include "shape_ported.h"
@@ -39,11 +41,11 @@ static __always_inline __u32 nn_inbound_next(const struct nn_whose *path,
 static __always_inline int nn_enqueue(struct __sk_buff *skb,
 				      const struct nn_shaper *q,
 				      const struct nn_inflow *f, __u32 node,
-				      __u32 hop, __u32 slot)
+				      __u32 slot)
 {
 	nn_queued_note(skb, node, f);
 	skb->priority = NN_SHAPE_HANDLE | node;
-	skb->tc_index = NN_MARK | hop << NN_MARK_HOP | slot;
+	skb->tc_index = NN_MARK | slot;
 	return bpf_redirect(q->queue_ifindex, 0);
 }
 
@@ -52,10 +54,9 @@ static __always_inline int nn_enqueue(struct __sk_buff *skb,
  * No second socket lookup is needed; a lookup could not be told the packet's
  * device. */
 static __always_inline int nn_send_home(struct __sk_buff *skb,
-					const struct nn_device *d, __u32 node,
-					__u32 hop)
+					const struct nn_device *d)
 {
-	skb->tc_index = NN_MARK | hop << NN_MARK_HOP | d->slot;
+	skb->tc_index = NN_MARK | d->slot;
 	return bpf_redirect_peer(d->link_ifindex, 0);
 }
 
@@ -67,7 +68,7 @@ static __always_inline int nn_send_back(const struct nn_slot *slot)
 	return bpf_redirect(slot->ifindex, BPF_F_INGRESS);
 }
 
-/* Charge empty segments, which the queue does not see. */
+/* Charge what the queue does not see. */
 static __always_inline void nn_aside(const struct nn_whose *path, __u64 bytes)
 {
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
@@ -137,19 +138,17 @@ static __always_inline void nn_refuse(struct __sk_buff *skb,
 				      struct nn_whose *path,
 				      struct nn_inflow *f)
 {
-	struct nn_kept k = {};
-
 	__sync_fetch_and_add(&f->refused, 1);
 	if (!p->more)
 		return;
-	nn_kept_key(skb, p, slot, &k);
 	path->hops[0].node |= NN_KEPT_DROPPED;
-	bpf_map_update_elem(&kept, &k, path, BPF_ANY);
+	nn_path_keep(skb, p, slot, path);
 }
 
 /* nn_let_in tells whether a packet gets into the queue of that hop. The
  * program's clock refuses whole UDP datagrams, and the queue's rule (nn_fits)
- * refuses all others: both in a row would refuse too much. If dropped is set,
+ * refuses all others: both in a row would refuse too much. The clock refuses
+ * what completes parts that are here already, too. If dropped is set,
  * its datagram's first part was refused, so the packet is not charged. */
 static __always_inline bool nn_let_in(struct __sk_buff *skb,
 				      struct nn_packet *p,
@@ -158,8 +157,9 @@ static __always_inline bool nn_let_in(struct __sk_buff *skb,
 				      struct nn_inflow *f, __u32 node,
 				      __u32 hop, __u64 bytes, bool dropped)
 {
-	bool udp =
-		p->protocol == IPPROTO_UDP || p->protocol == NN_IPPROTO_UDPLITE;
+	bool udp = p->protocol == IPPROTO_UDP ||
+		   p->protocol == NN_IPPROTO_UDPLITE ||
+		   skb->cb[NN_QUEUED_EARLY];
 
 	if (!nn_fits(f, node, bytes, p->more && !p->fragment_offset && !udp) ||
 	    (!dropped && udp &&
@@ -182,7 +182,7 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 	struct nn_device *d;
 	struct nn_inflow *f;
 	__u32 node, hop = 0, segments;
-	bool bare, dropped, lapsed;
+	bool dropped, lapsed;
 	__u64 bytes;
 
 	if (!nn_parse(skb, &p)) {
@@ -193,9 +193,9 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 		if (nn_is_control(p.protocol))
 			nn_unknown_came(skb, &p, NN_UNKNOWN_CAME_KERNEL);
 		if (!nn_unusual_path(skb, &p, NULL, &path))
-			return TC_ACT_UNSPEC;
+			return nn_early_note(skb, &p);
 	} else if (!nn_packet_path(skb, &p, NULL, &path)) {
-		return TC_ACT_UNSPEC;
+		return nn_early_note(skb, &p);
 	}
 	dropped = path.hops[0].node & NN_KEPT_DROPPED;
 	path.hops[0].node &= ~NN_KEPT_DROPPED;
@@ -213,8 +213,11 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 				 : NN_SHAPE_FAULT_DEVICE);
 		return TC_ACT_UNSPEC;
 	}
-	bare = d && d->flags & NN_DEVICE_BARE;
-	bytes = nn_packet_bytes(skb, &p, bare ? 0 : ETH_HLEN, &segments);
+	bytes = nn_packet_bytes(skb, &p,
+				d && d->flags & NN_DEVICE_BARE ? 0 : ETH_HLEN,
+				&segments);
+	skb->cb[NN_QUEUED_EARLY] = nn_early_bytes(skb, &p);
+	bytes += skb->cb[NN_QUEUED_EARLY];
 	if (nn_packet_empty(&p, bytes)) {
 		nn_aside(&path, bytes);
 		return TC_ACT_UNSPEC;
@@ -225,7 +228,7 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 		return dropped ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	if (!nn_let_in(skb, &p, NULL, &path, f, node, hop, bytes, dropped))
 		return TC_ACT_SHOT;
-	if ((bare && !nn_header_add(skb)) ||
+	if ((d->flags & NN_DEVICE_BARE && !nn_header_add(skb)) ||
 	    (d->link_ifindex &&
 	     bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), node))) {
 		nn_shape_fault(NN_SHAPE_FAULT_HEADER);
@@ -233,8 +236,8 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 	}
 	nn_joins_queue(f, bytes);
 	if (d->link_ifindex)
-		return nn_send_home(skb, d, node, hop);
-	return nn_enqueue(skb, q, f, node, hop, d->slot);
+		return nn_send_home(skb, d);
+	return nn_enqueue(skb, q, f, node, d->slot);
 }
 
 /* At the ingress of each of the machine's devices but lo: its packets are sent
@@ -274,50 +277,61 @@ static __always_inline struct nn_slot *nn_marked_slot(struct __sk_buff *skb)
 	return slot && slot->ifindex ? slot : NULL;
 }
 
-static __always_inline __u32 nn_marked_hop(const struct __sk_buff *skb)
+/* nn_waited_for returns the node for which a released packet has waited. hop:
+ * of it on the path of its socket, NN_PATH_MAX if it is not there any more. */
+static __always_inline struct nn_hop nn_waited_for(const struct nn_whose *path,
+						   __u32 node, __u32 hop)
 {
-	return skb->tc_index >> NN_MARK_HOP & 7;
+	struct nn_hop at = {.node = node};
+	struct nn_node *n;
+
+	if (hop < NN_PATH_MAX)
+		return nn_whose_hop(path, hop);
+	n = bpf_map_lookup_elem(&nodes, &node);
+	if (n)
+		at.generation = n->generation;
+	return at;
 }
 
 /* At the other end of the pair: on to the next node's class, or back. */
 static __always_inline int nn_shape_released(struct __sk_buff *skb)
 {
 	struct nn_slot *slot = nn_marked_slot(skb);
-	__u32 hop = nn_marked_hop(skb), node, segments;
+	__u32 node = nn_queued_node(skb), hop, segments;
 	struct nn_packet p = {};
 	struct nn_whose path = {};
 	struct nn_shaper *q;
 	struct nn_inflow *f;
 	struct nn_hop at;
 	__u64 bytes;
-	bool dropped, known;
+	bool dropped;
 
 	if (!slot)
 		return TC_ACT_SHOT; /* its device has gone, or it is not ours */
 	nn_queued_left(skb);
 	q = nn_shaper();
-	known = nn_parse(skb, &p) ? nn_packet_path(skb, &p, slot, &path)
-				  : nn_unusual_path(skb, &p, slot, &path);
-	bytes = nn_packet_bytes(skb, &p, ETH_HLEN, &segments);
-	if (known) {
-		dropped = path.hops[0].node & NN_KEPT_DROPPED;
-		path.hops[0].node &= ~NN_KEPT_DROPPED;
-		at = nn_whose_hop(&path, hop);
-		if (!nn_left_queue(&at, bytes, segments))
+	if (nn_parse(skb, &p))
+		nn_packet_path(skb, &p, slot, &path);
+	else
+		nn_unusual_path(skb, &p, slot, &path);
+	bytes = nn_packet_bytes(skb, &p, ETH_HLEN, &segments) +
+		skb->cb[NN_QUEUED_EARLY];
+	dropped = path.hops[0].node & NN_KEPT_DROPPED;
+	path.hops[0].node &= ~NN_KEPT_DROPPED;
+	hop = nn_path_hop(path.hops, node);
+	at = nn_waited_for(&path, node, hop);
+	if (!nn_left_queue(&at, bytes, segments))
+		return TC_ACT_SHOT;
+	node = nn_inbound_next(&path, nn_onward(path.hops, node, hop), &hop);
+	f = node ? nn_inflow(node) : NULL;
+	if (f && q) {
+		/* a datagram may fit in one queue but not in the next */
+		if (!nn_let_in(skb, &p, slot, &path, f, node, hop, bytes,
+			       dropped))
 			return TC_ACT_SHOT;
-		node = nn_inbound_next(&path, hop + 1, &hop);
-		f = node ? nn_inflow(node) : NULL;
-		if (f && q) {
-			/* a datagram may fit in one queue but not in the next
-			 */
-			if (!nn_let_in(skb, &p, slot, &path, f, node, hop,
-				       bytes, dropped))
-				return TC_ACT_SHOT;
-			nn_joins_queue(f, bytes);
-			return nn_enqueue(skb, q, f, node, hop,
-					  skb->tc_index &
-						  (NN_MARK_DEVICES - 1));
-		}
+		nn_joins_queue(f, bytes);
+		return nn_enqueue(skb, q, f, node,
+				  skb->tc_index & (NN_MARK_DEVICES - 1));
 	}
 	return nn_send_back(slot);
 }
@@ -337,7 +351,7 @@ static __always_inline int nn_shape_came_home(struct __sk_buff *skb)
 	f = nn_inflow(node);
 	if (!f) /* lifted this moment */
 		return nn_send_back(slot);
-	return nn_enqueue(skb, q, f, node, nn_marked_hop(skb),
+	return nn_enqueue(skb, q, f, node,
 			  skb->tc_index & (NN_MARK_DEVICES - 1));
 }
 

@@ -10,10 +10,9 @@
 #include "types.h"
 
 /* A shaped packet carries in tc_index, which nothing else uses on its way,
- * where it came from and which node on its path holds it now. */
+ * where it came from. */
 #define NN_MARK		0x8000 /* in bits 15 and 14; bit 13 is for egress */
 #define NN_MARK_MASK	0xe000
-#define NN_MARK_HOP	10 /* bits 12..10 */
 #define NN_MARK_DEVICES 1024
 /* Minor number of a node's HTB class is its index, the major this: */
 #define NN_SHAPE_HANDLE 0x6e6e0000U
@@ -145,6 +144,7 @@ enum nn_queued_word {
 	NN_QUEUED_CLASS, /* NN_SHAPE_HANDLE | node */
 	NN_QUEUED_AT,	 /* came_bytes with it, the lower half */
 	NN_QUEUED_US,	 /* when it came, the lower half of us */
+	NN_QUEUED_EARLY, /* bytes of its datagram that came before it */
 };
 
 /* A TCP socket whose window is kept short. */

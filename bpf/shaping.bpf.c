@@ -5,7 +5,7 @@
 #include "kernel.h"
 #include "each_socket.h"
 #include "shape_listen.h"
-#include "shape_owner.h"
+#include "shape_udp_port.h"
 #include "shape_place.h"
 
 char LICENSE[] SEC("license")

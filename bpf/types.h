@@ -432,13 +432,13 @@ struct nn_subordinate {
 /* nn_fault is a reason why traffic passed although netnice should have limited
  * it. */
 enum nn_fault {
-	NN_FAULT_CLOCK_MISSING,
-	NN_FAULT_CLASS_FULL,
-	NN_FAULT_TASK_STORAGE,
-	NN_FAULT_SOCKET_STORAGE,
-	NN_FAULT_EVENT_LOST,
-	NN_FAULT_PATH_FULL,   /* a ninth node: a user's own does not hold */
-	NN_FAULT_STORE_EMPTY, /* an address waits for the user side's node */
+	NN_FAULT_CLOCK_MISSING,	 /* of a node on a path */
+	NN_FAULT_CLASS_FULL,	 /* no room for a program's class at a clock */
+	NN_FAULT_TASK_STORAGE,	 /* a thread could not be marked */
+	NN_FAULT_SOCKET_STORAGE, /* no room for a socket's state */
+	NN_FAULT_EVENT_LOST,	 /* the user side's ring buffer is full */
+	NN_FAULT_PATH_FULL,	 /* a ninth node: a user's own does not hold */
+	NN_FAULT_STORE_EMPTY,	 /* an address waits for the user side's node */
 	NN_FAULTS,
 };
 

@@ -165,7 +165,7 @@ func (s *Shaping) take(c *ebpf.Collection) {
 	s.shapingVariables = shapingVariables{Look: c.Variables["look"]}
 	s.shapingMaps = shapingMaps{
 		Shaper: m["shaper"], Places: m["places"], Devices: m["devices"], Slots: m["slots"], Inflows: m["inflows"],
-		Receivers: m["receivers"], Kept: m["kept"], Shared: m["shared"], Sharers: m["sharers"], Listeners: m["listeners"], QueueRates: m["queue_rates"], Scratch: m["scratch"], Unseen: m["unseen"], UdpUnlimited: m["udp_unlimited"], ShapeFaults: m["shape_faults"],
+		Receivers: m["receivers"], Kept: m["kept"], Early: m["early"], Shared: m["shared"], Sharers: m["sharers"], Listeners: m["listeners"], QueueRates: m["queue_rates"], Scratch: m["scratch"], Unseen: m["unseen"], UdpUnlimited: m["udp_unlimited"], ShapeFaults: m["shape_faults"],
 	}
 }
 

@@ -507,6 +507,7 @@ const (
 	shapingMapDestinationUses     = "destination_uses"
 	shapingMapDestinations        = "destinations"
 	shapingMapDevices             = "devices"
+	shapingMapEarly               = "early"
 	shapingMapEvents              = "events"
 	shapingMapFaults              = "faults"
 	shapingMapFreeCgroups         = "free_cgroups"
@@ -643,6 +644,7 @@ type shapingMapSpecs struct {
 	DestinationUses  *ebpf.MapSpec `ebpf:"destination_uses"`
 	Destinations     *ebpf.MapSpec `ebpf:"destinations"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
+	Early            *ebpf.MapSpec `ebpf:"early"`
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	Faults           *ebpf.MapSpec `ebpf:"faults"`
 	FreeCgroups      *ebpf.MapSpec `ebpf:"free_cgroups"`
@@ -725,6 +727,7 @@ type shapingMaps struct {
 	DestinationUses  *ebpf.Map `ebpf:"destination_uses"`
 	Destinations     *ebpf.Map `ebpf:"destinations"`
 	Devices          *ebpf.Map `ebpf:"devices"`
+	Early            *ebpf.Map `ebpf:"early"`
 	Events           *ebpf.Map `ebpf:"events"`
 	Faults           *ebpf.Map `ebpf:"faults"`
 	FreeCgroups      *ebpf.Map `ebpf:"free_cgroups"`
@@ -773,6 +776,7 @@ func (m *shapingMaps) Close() error {
 		m.DestinationUses,
 		m.Destinations,
 		m.Devices,
+		m.Early,
 		m.Events,
 		m.Faults,
 		m.FreeCgroups,

@@ -45,22 +45,25 @@ func TestVerifierBudget(t *testing.T) {
 		}
 	}()
 	o, err := Load(Options{PinDir: pins, CgroupRoot: "/sys/fs/cgroup"})
-	if err != nil {
+	fatal := func(err error) {
 		var said *ebpf.VerifierError
 		if errors.As(err, &said) {
 			t.Logf("%+v", said)
 		}
 		t.Fatal(err)
 	}
+	if err != nil {
+		fatal(err)
+	}
 	defer o.Close()
 	in, err := o.LoadShaping()
 	if err != nil {
-		t.Fatal(err)
+		fatal(err)
 	}
 	defer in.Close()
 	out, err := o.LoadSending()
 	if err != nil {
-		t.Fatal(err)
+		fatal(err)
 	}
 	defer out.Close()
 	slices.Sort(lines)

@@ -58,6 +58,54 @@ func TestAcknowledgements(t *testing.T) {
 	}
 }
 
+// The same holds for connections that the program has closed in its own direction.
+func TestAcknowledgementsHalfClosed(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestTotal and internal/daemon TestInputMeterOfTheMachine")
+	t.Parallel()
+	const limit = 10e3
+	const server = `
+s = socket.create_server(("", 5090), backlog=64)
+say("ready")
+while True:
+    threading.Thread(target=flood, args=(s.accept()[0], bytes(1 << 16), 30e6), daemon=True).start()
+`
+	const client = countsRead + `
+def read(c):
+    global got
+    while True:
+        got += len(c.recv(1 << 18))
+threading.Thread(target=flood, args=(connect(sys.argv[1] + ":5001"),), daemon=True).start()
+for _ in range(2):
+    c = connect(sys.argv[1] + ":5090")
+    c.shutdown(socket.SHUT_WR)
+    threading.Thread(target=read, args=(c,), daemon=True).start()
+say("ready")
+signal.pause()
+`
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	f.receiver(f.B, testbed.ReceiverConfig{})
+	f.python(options{in: f.B}, server).read("ready")
+	user := newUsers()
+	f.must("set", "--user", itoa(user), "--up", "10kB/s")
+	c := f.python(options{in: f.A, uid: user}, client, f.B4.String())
+	c.read("ready")
+	time.Sleep(2 * time.Second)
+	f.judge(testbed.Now(), 2*span, func(from, to testbed.Instant) error {
+		f.until(from)
+		before := f.nodes()["user:"+itoa(user)].Up.Bytes
+		came, began := c.got()
+		f.until(to)
+		after := f.nodes()["user:"+itoa(user)].Up.Bytes
+		all, ended := c.got()
+		wire, received := float64(after-before)/(ended-began), (all-came)/(ended-began)
+		t.Logf("%.3f of the limit leaves, %.1f MB/s come", wire/limit, received/1e6)
+		if wire > 1.1*limit || received < 20e6 {
+			return fmt.Errorf("%.0f bytes/s leave, %.0f come", wire, received)
+		}
+		return nil
+	})
+}
+
 // Downloads beside an upload that fills a low limit take as long as without a limit: their few acknowledgements are not
 // left out.
 func TestAcknowledgementsOfDownloads(t *testing.T) {

@@ -108,17 +108,10 @@ for i in range(`+fmt.Sprint(connections)+`):
     threading.Thread(target=send, args=(sys.argv[1 + i % 2],), daemon=True).start()
 signal.pause()
 `, fmt.Sprintf("%s:6001", f.A4), fmt.Sprintf("[%s]:6001", f.A6))
-	read := func() (bytes, at float64) {
-		x.tell("how much")
-		if _, err := fmt.Sscan(x.read("got"), &bytes, &at); err != nil {
-			t.Fatal(err)
-		}
-		return bytes, at
-	}
 	time.Sleep(2 * time.Second)
-	before, from := read()
+	before, from := x.got()
 	time.Sleep(5 * time.Second)
-	after, to := read()
+	after, to := x.got()
 	rate := (after - before) / (to - from)
 	t.Logf("%.2f of the limit is read", rate/limit)
 	// Before the first read, 16 times a second, a connection belongs to no limited program.

@@ -91,17 +91,10 @@ while True:
 			}
 			x.tell("go on")
 			x.read("reads")
-			ask := func() (bytes, at float64) {
-				x.tell("how much")
-				if _, err := fmt.Sscan(x.read("got"), &bytes, &at); err != nil {
-					t.Fatal(err)
-				}
-				return bytes, at
-			}
 			over := func(length time.Duration) float64 {
-				before, from := ask()
+				before, from := x.got()
 				time.Sleep(length)
-				after, to := ask()
+				after, to := x.got()
 				return (after - before) / (to - from)
 			}
 			if c.how == "kept" {

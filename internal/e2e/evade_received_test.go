@@ -13,15 +13,7 @@ import (
 func TestEvadeReceived(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownUDP and TestGeneratedReceiving")
 	t.Parallel()
-	const limit = 1e6
-	const count = `
-got = 0
-def report():
-    while wait():
-        say("got", got, time.monotonic())
-threading.Thread(target=report, daemon=True).start()
-`
-	const serve = count + `
+	const serve = countsRead + `
 l = socket.socket(socket.AF_INET6)
 l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 if %d:
@@ -63,7 +55,7 @@ for _ in range(30):
     threading.Thread(target=go, daemon=True).start()
 signal.pause()
 `
-	const read6 = count + `
+	const read6 = countsRead + `
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 s.bind(("::", 6000))
 say("ready")
@@ -90,7 +82,7 @@ while True:
     time.sleep(max(0, due - time.monotonic()))
 `
 	// A new socket each 0.3 s gets its port without that it sends anything; another one tells the peer.
-	const unbound = count + `
+	const unbound = countsRead + `
 import select
 tell = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 tell.bind(("", 6001))
@@ -135,6 +127,31 @@ while True:
             pass
     time.sleep(0.001)
 `
+	// A child of the program has a further limit. Both send by the socket in turns, so that it is now the one's, now the
+	// other's while packets wait.
+	const turns = `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+s.bind(("", 6000))
+def touch(after):
+    time.sleep(after)
+    while True:
+        s.sendto(b"x", (sys.argv[1], 9))
+        time.sleep(0.01)
+child = os.fork()
+if not child:
+    touch(0)
+` + countsRead + `
+subprocess.run([sys.argv[2], "set", "--pid", str(child), "--down", "30MB/s"], check=True, capture_output=True)
+threading.Thread(target=touch, args=(0.005,), daemon=True).start()
+say("ready")
+while True:
+    got += len(s.recv(1 << 16))
+`
+	const fast = `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+flood(type("", (), {"sendall": lambda _, data: s.sendto(data, (sys.argv[1], 6000))})(), bytes(1400), 60e6)
+`
 	for _, tt := range []struct {
 		name, receive, send string
 		least, most         float64
@@ -147,36 +164,38 @@ while True:
 		{"63 extension headers", read6, fmt.Sprintf(chain, 63), 0.3, 1.1},
 		{"66 extension headers", read6, fmt.Sprintf(chain, 66), 0, 0},
 		{"a port by connect", fmt.Sprintf(unbound, 1), flood, 0.3, 1.2},
+		{"what waits for the limit of a child whose socket is another's now", turns, fast, 0.5, 1.1},
 		{"a port by a datagram that is refused", fmt.Sprintf(unbound, 0), flood, 0.3, 1.2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newInbound(newStage(t), testutil.MustPair(t))
-			user := newUsers()
-			x := f.python(options{in: f.A, uid: user}, tt.receive, f.B4.String())
-			x.read("ready")
-			f.must("set", "--user", itoa(user), "--down", fmt.Sprintf("%.0fB/s", limit))
-			f.python(options{in: f.B}, tt.send, f.A4.String(), f.A6.String(), f.B6.String())
-			read := func() (bytes, at float64) {
-				x.tell("how much")
-				if _, err := fmt.Sscan(x.read("got"), &bytes, &at); err != nil {
-					t.Fatal(err)
-				}
-				return bytes, at
-			}
-			time.Sleep(1500 * time.Millisecond)
-			before, from := read()
-			charged := f.nodes()["user:"+itoa(user)].Down.Bytes
-			time.Sleep(4 * time.Second)
-			after, to := read()
-			charged = f.nodes()["user:"+itoa(user)].Down.Bytes - charged
-			rate := (after - before) / (to - from)
-			t.Logf("%.2f of the limit is read, charged %.2f of it", rate/limit, float64(charged)/max(after-before, 1))
-			if rate > tt.most*limit || rate < tt.least*limit {
-				t.Errorf("%.0f bytes/s are read, want %.1f to %.1f of %.0f", rate, tt.least, tt.most, limit)
-			}
-			if float64(charged) < 0.9*(after-before) {
-				t.Errorf("%.0f bytes are read, and %d charged", after-before, charged)
-			}
+			newInbound(newStage(t), testutil.MustPair(t)).readsWithin(tt.least, tt.most, tt.receive, tt.send)
 		})
+	}
+}
+
+// readsWithin runs a program of a limited user that says what it has read when it is asked, and a peer that sends to it
+// all that it can. What is read has to be within least and most times the limit, and charged.
+func (f *inbound) readsWithin(least, most float64, receive, send string) {
+	t := f.t
+	t.Helper()
+	const limit = 1e6
+	user := newUsers()
+	x := f.python(options{in: f.A, uid: user}, receive, f.B4.String(), netniceBinary)
+	x.read("ready")
+	f.must("set", "--user", itoa(user), "--down", fmt.Sprintf("%.0fB/s", limit))
+	f.python(options{in: f.B}, send, f.A4.String(), f.A6.String(), f.B6.String(), f.B4.String())
+	time.Sleep(1500 * time.Millisecond)
+	before, from := x.got()
+	charged := f.nodes()["user:"+itoa(user)].Down.Bytes
+	time.Sleep(4 * time.Second)
+	after, to := x.got()
+	charged = f.nodes()["user:"+itoa(user)].Down.Bytes - charged
+	rate := (after - before) / (to - from)
+	t.Logf("%.2f of the limit is read, charged %.2f of it", rate/limit, float64(charged)/max(after-before, 1))
+	if rate > most*limit || rate < least*limit {
+		t.Errorf("%.0f bytes/s are read, want %.1f to %.1f of %.0f", rate, least, most, limit)
+	}
+	if float64(charged) < 0.9*(after-before) {
+		t.Errorf("%.0f bytes are read, and %d charged", after-before, charged)
 	}
 }

@@ -31,7 +31,7 @@ const (
 	// These are the first ports of adverse peers: behind seven others of sender.py, and behind six others of receiver.py.
 	// Those of receiver.py follow all ten of sender.py.
 	generatedAdverse       = generatedPeers + 7
-	generatedAdverseFloods = generatedPeers + 10 + 6
+	generatedAdverseFloods = generatedPeers + 10 + 7
 	lowerAwait             = 2 * time.Second
 	receivedAwait          = 5 * time.Second
 	drainAwait             = 20 * time.Second

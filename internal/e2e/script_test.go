@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -92,6 +93,25 @@ def say(*words):
 def wait():
     return sys.stdin.readline().strip()
 `
+
+// countsRead is the head of a program that says how many bytes it has read, and when, as it is asked.
+const countsRead = `
+got = 0
+def report():
+    while wait():
+        say("got", got, time.monotonic())
+threading.Thread(target=report, daemon=True).start()
+`
+
+// got asks a program for the bytes that it has read, and the time. The program has countsRead, or answers as that does.
+func (x *script) got() (bytes, at float64) {
+	x.t.Helper()
+	x.tell("how much")
+	if _, err := fmt.Sscan(x.read("got"), &bytes, &at); err != nil {
+		x.t.Fatal(err)
+	}
+	return bytes, at
+}
 
 // interpreter finds a Python that users other than root may run, too.
 func interpreter(t *testing.T) string {

@@ -3,7 +3,7 @@
 # instead of "pull" it sends.
 import os, select, socket, struct, sys, threading, time
 
-FLOODS = ["floods", "bursts", "small", "converses", "stalls", "resets", "holes", "reorders", "duplicates"]  # of receiver.py, behind these
+FLOODS = ["floods", "bursts", "small", "converses", "stalls", "resets", "pieces", "holes", "reorders", "duplicates"]  # of receiver.py, behind these
 ANSWERED_S = 0.2  # datagrams are sent for so long after one has come
 FLOOD = 10e6      # bytes/s of each that is sent to
 # What happens to the packets of the last three on their way is the work of testbed.Adverse.
@@ -111,15 +111,69 @@ def read_ignoring_errors(c):
         pass
 
 
+def checksum(b):
+    n = sum(struct.unpack("!%dH" % (len(b) // 2), b))
+    while n >> 16:
+        n = (n & 0xffff) + (n >> 16)
+    return ~n & 0xffff
+
+
+def options(n, following):
+    """Headers with options for the destination."""
+    return b"".join(bytes((60 if i < n - 1 else following, 0, 1, 4, 0, 0, 0, 0)) for i in range(n))
+
+
+class Pieces:
+    """Sends datagrams of UDP in fragments that it makes itself, in any order, with headers before and behind that of
+    the fragment."""
+    id = 0
+
+    def __init__(self, port, who):
+        self.four = who[0].startswith("::ffff:")
+        family = socket.AF_INET if self.four else socket.AF_INET6
+        self.to = who[0].removeprefix("::ffff:")
+        with socket.socket(family, socket.SOCK_DGRAM) as s:
+            s.connect((self.to, who[1]))
+            own = s.getsockname()[0]
+        self.addresses = socket.inet_pton(family, own) + socket.inet_pton(family, self.to)
+        self.ports = struct.pack("!HH", port, who[1])
+        self.s = socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+    def send(self, n):
+        Pieces.id = id = Pieces.id % 65535 + 1
+        udp = self.ports + struct.pack("!HH", 8 + n, 0) + bytes(n)
+        sum = checksum(self.addresses + struct.pack("!II", len(udp), 17) + udp) or 0xffff
+        udp = udp[:6] + struct.pack("!H", sum) + udp[8:]
+        before, behind = (0, 0) if self.four else ((0, 0), (1, 0), (0, 1), (4, 9))[id % 4]
+        data = options(behind, 17) + udp
+        first = 60 if behind else 17
+        packets = []
+        for at in range(0, len(data), 1200):
+            part, more = data[at:at + 1200], at + 1200 < len(data)
+            if self.four:
+                packets.append(struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(part), id, more << 13 | at >> 3, 64, 17, 0) + self.addresses + part)
+                continue
+            part = options(before, 44) + struct.pack("!BBHI", first, 0, at | more, id) + part
+            packets.append(struct.pack("!IHBB", 0x60000000, len(part), 60 if before else 44, 64) + self.addresses + part)
+        order = (list, reversed, lambda p: p[1:] + p[:1])[id // 4 % 3]
+        for packet in order(packets):
+            self.s.sendto(packet, (self.to, 0))
+        return n
+
+
 def answer_datagrams(u, name):
-    """Whoever has sent one gets many, until ANSWERED_S after the last one."""
+    """Whoever has sent one gets many, until ANSWERED_S after the last one, or the port that is in it."""
     asked = {}
     piece = bytes({"small": 100, "bursts": 9000}.get(name, 1400))
 
     def to(who):
+        pieces = Pieces(u.getsockname()[1], who) if name == "pieces" else None
+
         def send():
             if time.monotonic() > asked[who] + ANSWERED_S:
                 raise OSError("not asked any more")
+            if pieces:
+                return pieces.send(8000)
             u.sendto(piece, who)
             return len(piece)
         while time.monotonic() < asked[who] + ANSWERED_S:
@@ -129,7 +183,9 @@ def answer_datagrams(u, name):
                 time.sleep(0.001)
         del asked[who]
     while True:
-        _, who = u.recvfrom(100)
+        asks, who = u.recvfrom(100)
+        if asks.isdigit():
+            who = (who[0], int(asks), *who[2:])
         new = who not in asked
         asked[who] = time.monotonic()
         if new:

@@ -14,9 +14,9 @@ var receivers = []dimension{
 	{"option", receiverOptions},
 	{"option2", receiverOptions},
 	{"call", slices.Concat(always("recv", "msg"), onlyIf(stream, "discard", "splice", "ring", "ring_read"), onlyIf(receivesByRingAlone, "ring_closed"),
-		onlyIf(datagram, "recvmmsg"), onlyIf(receivesUnconnected, "unconnected"))},
+		onlyIf(datagram, "recvmmsg", "told"), onlyIf(receivesUnconnected, "unconnected"))},
 	{"bytes", always("65536", "100", "1400", "9000", "1048576")},
-	{"peer", slices.Concat(always("floods", "bursts", "small"), onlyIf(stream, "stalls", "resets", "reorders", "duplicates"), onlyIf(converses, "converses"))},
+	{"peer", slices.Concat(always("floods", "bursts", "small"), onlyIf(stream, "stalls", "resets", "reorders", "duplicates"), onlyIf(converses, "converses"), onlyIf(udp, "pieces"))},
 	beside,
 }
 
@@ -33,4 +33,4 @@ func receivesUnconnected(l, s Traits) bool { return manyPlaces(l, s) }
 var receiverOptions = slices.Concat(always("none", "rcvbuf_small", "rcvbuf_large", "busy_poll", "tos", "filter", "ip_options"),
 	onlyIf(stream, "nodelay", "maxseg_100", "maxseg_536", "window_clamp", "rcvlowat", "keepalive", "quickack", "fastopen"),
 	onlyIf(udp, "coalesced"),
-	onlyIf(isTCP, "md5_full"))
+	onlyIf(isTCP, "md5_full", "defer_accept"))

@@ -1,7 +1,7 @@
 # Carries out a Program that receives; it stands behind sender.py. It says "sent N" as the Nth receiver's first bytes
 # come, and "received BYTES" of payload, all of it until now, for each line that it reads after "go".
 # Programs that receive have no peer with holes: what is behind one comes at once as it is filled, and is no excess.
-FLOODS = ["floods", "bursts", "small", "converses", "stalls", "resets", "holes", "reorders", "duplicates"]  # their ports are behind those of sender.py
+FLOODS = ["floods", "bursts", "small", "converses", "stalls", "resets", "pieces", "holes", "reorders", "duplicates"]  # their ports are behind those of sender.py
 ASK_S = 0.1  # datagrams come for twice as long after a socket has asked for them
 SLOTS = 1 << 14
 
@@ -55,6 +55,7 @@ class Receiver(Sender):
             "busy_poll": (sol, 46, 50),
             "window_clamp": (tcp, socket.TCP_WINDOW_CLAMP, 4096),
             "rcvlowat": (sol, socket.SO_RCVLOWAT, 30000),
+            "defer_accept": (tcp, socket.TCP_DEFER_ACCEPT, 5),
             "coalesced": (17, 104, 1),  # UDP_GRO
         }
         if option in simple:
@@ -104,7 +105,14 @@ class Receiver(Sender):
         asked[s] = now
         if s.gettimeout() is None:
             s.settimeout(ASK_S / 2)
-        s.send(b"x") if self.call != "unconnected" else s.sendto(b"x", self.peer_address())
+        if self.call == "told":  # another socket asks for it, which has sent nothing
+            if getattr(self.own, "teller", None) is None:
+                self.own.teller = socket.socket(s.family, *self.protocol(s.family == socket.AF_INET6))
+            self.own.teller.sendto(b"%d" % s.getsockname()[1], s.getpeername())
+        elif self.call == "unconnected":
+            s.sendto(b"x", self.peer_address())
+        else:
+            s.send(b"x")
 
     def receive(self, s):
         n = self.bytes if self.kind not in DATAGRAMS else 65536
