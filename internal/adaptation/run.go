@@ -9,6 +9,7 @@ import (
 
 	"github.com/netnice/netnice/internal/adapt"
 	"github.com/netnice/netnice/internal/adaptation/hostpath"
+	"github.com/netnice/netnice/internal/failure"
 )
 
 // ErrLifted is the reason for which following a path ends after somebody has lifted its limit.
@@ -41,9 +42,9 @@ func (t *Table) Keep(ctx context.Context, tick <-chan time.Time) {
 			t.closePath(a) // a path that was just opened
 		}
 	}()
-	failing := ""
+	var failing failure.Lasting
 	for {
-		t.complainOfRules(&failing, t.followRules(ctx))
+		failing.Note(t.log, "what rules adapt is not all followed", t.followRules(ctx))
 		t.pollAreas(ctx, &running)
 		t.startAll(ctx, &running)
 		select {
@@ -52,17 +53,6 @@ func (t *Table) Keep(ctx context.Context, tick <-chan time.Time) {
 		case <-t.wake:
 		case <-tick:
 		}
-	}
-}
-
-// complainOfRules logs a failure once while it lasts; last is the last failure, "" = none.
-func (t *Table) complainOfRules(last *string, err error) {
-	switch {
-	case err == nil:
-		*last = ""
-	case err.Error() != *last:
-		*last = err.Error()
-		t.log.Warn("what rules adapt is not all followed", "err", err)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 const (
 	wherePage = "../../docs/internals/where-do-i-find.md"
-	whereRows = 33
+	whereRows = 37
 	lifePages = "../../docs/internals/life-of-*.md"
 	lifeLines = 60
 )

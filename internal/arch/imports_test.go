@@ -36,6 +36,7 @@ func rules() []rule {
 		{folder: "internal/units", only: []string{}, why: "text to numbers, no more"},
 		{folder: "internal/similar", only: []string{}, why: "words to words, no more"},
 		{folder: "internal/pulse", only: []string{}, why: "it ticks, whoever looks"},
+		{folder: "internal/failure", only: []string{}, why: "it logs errors, whatever they are of"},
 		{folder: "internal/daemon", never: kernel, why: "decisions make no kernel calls: enforce.Kernel does"},
 		{folder: "internal/desired", only: []string{module + "api", module + "internal/destination", module + "internal/enforce", module + "internal/identity", module + "internal/limit", module + "internal/rules", module + "internal/statefile", "golang.org/x/sys/unix"}, why: "the desired state knows neither the daemon nor the kernel side"},
 		{folder: "internal/plan", only: []string{module + "internal/desired", module + "internal/destination", module + "internal/enforce", module + "internal/identity", module + "internal/limit"}, why: "functions from records to what the kernel should hold"},

@@ -95,18 +95,6 @@ const (
 	DirectionTotal = uint32(netniceNnDirectionNN_TOTAL)
 )
 
-// FaultNames returns the names of the counters in the faults map, by index.
-func FaultNames() []string {
-	return []string{"clock_missing", "class_table_full", FaultTaskStorage, "socket_storage", FaultEventLost, "path_full", "store_empty"}
-}
-
-const (
-	// FaultEventLost counts the events that were lost because the ring buffer was full.
-	FaultEventLost = "event_lost"
-	// FaultTaskStorage counts the threads that could not be marked as members of their tree.
-	FaultTaskStorage = "task_storage"
-)
-
 const (
 	// PathMax is the largest number of nodes on a path.
 	PathMax = 8

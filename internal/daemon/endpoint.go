@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/failure"
 	"github.com/netnice/netnice/internal/statefile"
 )
 
@@ -130,11 +131,11 @@ func (e *endpoint) hide() error {
 	return nil
 }
 
-// unreachable has the last messages that keepReachable has logged.
-type unreachable struct{ state, callers string }
+// unreachable has the failures of keepReachable.
+type unreachable struct{ state, callers failure.Lasting }
 
 // keepReachable lets callers and other daemons find this one: it restores locks and the socket after somebody has
-// removed them. said has the last messages.
+// removed them. said has its failures.
 func (d *Daemon) keepReachable(said *unreachable) {
 	e := d.at.Load()
 	if e == nil {
@@ -161,8 +162,8 @@ func (d *Daemon) keepReachable(said *unreachable) {
 			d.log.Warn("the daemon's socket was removed, and is there again", "socket", e.path)
 		}
 	}
-	d.complainOnce(&said.state, "the state folder is not held", state)
-	d.complainOnce(&said.callers, "callers may not find the daemon", err)
+	said.state.Note(d.log, "the state folder is not held", state)
+	said.callers.Note(d.log, "callers may not find the daemon", err)
 }
 
 // listen opens the daemon's socket. The caller holds the lock, so an existing socket was left by a daemon that died.

@@ -68,7 +68,7 @@ func (d *Daemon) admit(n *node, way enforce.Direction) error {
 	return &api.Error{
 		Code: api.CodeConflict,
 		Message: fmt.Sprintf("%s of %s does not fit into the limit of %s on %s: %s of it may be guaranteed, %s are already, %s are left",
-			what, rateText(want), rateText(l.BytesPerSec), outer.Subject, rateText(l.Most()), rateText(l.Taken), rateText(l.Left())),
+			what, units.RateText(want), units.RateText(l.BytesPerSec), outer.Subject, units.RateText(l.Most()), units.RateText(l.Taken), units.RateText(l.Left())),
 		Hint: "ask for what is left, or raise that limit: netnice show --" + flagsOf(outer.Resolved),
 	}
 }
@@ -91,13 +91,13 @@ func (d *Daemon) guaranteeWarnings(req api.SetRequest, n *node) (list []string) 
 			continue
 		}
 		if own := n.Guarantee(of.way); own > rate {
-			list = append(list, fmt.Sprintf("the guarantee of %s is more than the limit", rateText(own)))
+			list = append(list, fmt.Sprintf("the guarantee of %s is more than the limit", units.RateText(own)))
 		}
 		if d.nodes.Get(n.id) == nil {
 			continue // nothing is inside a new node
 		}
 		if sum := d.guaranteedIn(n, n, of.way); sum > limit.MostGuaranteed(rate) {
-			list = append(list, fmt.Sprintf("%s are guaranteed inside it, which do not fit any more: they share it", rateText(sum)))
+			list = append(list, fmt.Sprintf("%s are guaranteed inside it, which do not fit any more: they share it", units.RateText(sum)))
 		}
 	}
 	return list
@@ -127,8 +127,6 @@ func (d *Daemon) learnLine(w api.Wish) {
 func (d *Daemon) lineCommand() string {
 	return "sudo netnice link " + cmp.Or(d.lineDevice.Name(), "DEVICE") + " --measure HOST, or --rate RATE"
 }
-
-func rateText(bytesPerSec uint64) string { return units.FormatRate(bytesPerSec, units.Bytes) }
 
 // flagsOf names a subject as the command line does.
 func flagsOf(res identity.Resolved) string {

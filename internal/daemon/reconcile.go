@@ -11,6 +11,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/desired"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/failure"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/plan"
 )
@@ -152,7 +153,7 @@ func (d *Daemon) keepHouse(ctx context.Context, tick <-chan time.Time) {
 // keepArmed calls Maintain at every tick while there are nodes, and whenever the kernel side asks for it.
 func (d *Daemon) keepArmed(ctx context.Context, tick <-chan time.Time) {
 	events := d.kernel.Events()
-	failing := ""
+	var failing failure.Lasting
 	for {
 		select {
 		case <-ctx.Done():
@@ -168,18 +169,7 @@ func (d *Daemon) keepArmed(ctx context.Context, tick <-chan time.Time) {
 			}
 			d.peers.Wake()
 		}
-		d.complainOnce(&failing, "connections were not looked after", d.kernel.Maintain())
-	}
-}
-
-// complainOnce logs a failure once while it lasts; last is the last failure, "" = none.
-func (d *Daemon) complainOnce(last *string, what string, err error) {
-	switch {
-	case err == nil:
-		*last = ""
-	case err.Error() != *last:
-		*last = err.Error()
-		d.log.Warn(what, "err", err)
+		failing.Note(d.log, "connections were not looked after", d.kernel.Maintain())
 	}
 }
 

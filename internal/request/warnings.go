@@ -24,13 +24,13 @@ func Overruled(owner enforce.Owner, asked api.Wish, holding limit.Owners) (list 
 		what  string
 	}{{asked.UpBytesPerSec, holds.Up, "up"}, {asked.DownBytesPerSec, holds.Down, "down"}, {asked.TotalBytesPerSec, holds.Total, "total"}} {
 		if of.asked != nil && of.lower != 0 && *of.asked > of.lower {
-			list = append(list, fmt.Sprintf("%s limit of %s %s is lower, and holds", whose, rateText(of.lower), of.what))
+			list = append(list, fmt.Sprintf("%s limit of %s %s is lower, and holds", whose, units.RateText(of.lower), of.what))
 		}
 	}
 	if total := holding[owner].Total; total != 0 && asked.TotalBytesPerSec == nil {
 		for _, rate := range []*uint64{asked.UpBytesPerSec, asked.DownBytesPerSec} {
 			if rate != nil && *rate > total {
-				return append(list, fmt.Sprintf("the limit of %s for both directions together is lower, and holds; --total 0 lifts it", rateText(total)))
+				return append(list, fmt.Sprintf("the limit of %s for both directions together is lower, and holds; --total 0 lifts it", units.RateText(total)))
 			}
 		}
 	}
@@ -67,5 +67,3 @@ func RelayWarnings(relay *identity.Relay, n *api.Node) []string {
 	}
 	return []string{text}
 }
-
-func rateText(bytesPerSec uint64) string { return units.FormatRate(bytesPerSec, units.Bytes) }

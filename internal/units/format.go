@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// RateText is FormatRate in bytes, as messages have it.
+func RateText(bytesPerSec uint64) string { return FormatRate(bytesPerSec, Bytes) }
+
 // FormatRate prints a rate in bytes per second with three significant digits,
 // for instance "1.25 MB/s" or "10 Mbit/s". ParseRate reads it back within
 // half a percent.

@@ -153,7 +153,7 @@ func measure(ctx context.Context, b *bed.Bed, t total, senders int, length time.
 // send starts the senders and returns a function that ends them.
 func send(ctx context.Context, b *bed.Bed, pair *testbed.Pair, t total, senders int) (stop func() error, err error) {
 	var ends []func() error
-	stop = func() error {
+	endAll := func() error {
 		var errs []error
 		for _, end := range ends {
 			errs = append(errs, end())
@@ -162,7 +162,7 @@ func send(ctx context.Context, b *bed.Bed, pair *testbed.Pair, t total, senders 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, stop())
+			err = errors.Join(err, endAll())
 		}
 	}()
 	if t.uid != 0 {
@@ -193,5 +193,5 @@ func send(ctx context.Context, b *bed.Bed, pair *testbed.Pair, t total, senders 
 		ends = append(ends, func() error { return bed.Reset(fd) })
 		go bed.Fill(fd)
 	}
-	return stop, nil
+	return endAll, nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/pacing"
+	"github.com/netnice/netnice/internal/failure"
 )
 
 // Sockets limit themselves by an option (include/netnice.h). Pacing alone enforces the limit on TCP egress. Ingress and
@@ -13,20 +14,14 @@ import (
 
 // followSockets makes and removes the nodes of sockets.
 func (k *Kernel) followSockets() {
-	failing := ""
+	var failing failure.Lasting
 	for {
 		select {
 		case <-k.stop:
 			return
 		case <-k.pacing.SocketsChanged():
 		}
-		err := k.settleSockets()
-		if err == nil {
-			failing = ""
-		} else if err.Error() != failing {
-			failing = err.Error()
-			k.log.Warn("the limits of some sockets do not hold", "err", err)
-		}
+		failing.Note(k.log, "the limits of some sockets do not hold", k.settleSockets())
 	}
 }
 

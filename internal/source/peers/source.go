@@ -20,6 +20,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/failure"
 	"github.com/netnice/netnice/internal/limit"
 	"github.com/netnice/netnice/internal/observe"
 	"github.com/netnice/netnice/internal/request"
@@ -122,7 +123,7 @@ func (s *Source) Wake() {
 
 // Keep makes nodes for new addresses, and removes those of idle ones, until ctx ends.
 func (s *Source) Keep(ctx context.Context, tick <-chan time.Time) {
-	failing := ""
+	var failing failure.Lasting
 	for {
 		select {
 		case <-ctx.Done():
@@ -133,13 +134,7 @@ func (s *Source) Keep(ctx context.Context, tick <-chan time.Time) {
 		began := time.Now()
 		some, err := s.pass()
 		pause := max(leastPause, restFactor*time.Since(began))
-		switch {
-		case err == nil:
-			failing = ""
-		case err.Error() != failing:
-			failing = err.Error()
-			s.opts.Log.Warn("limits for each address were not looked after", "err", err)
-		}
+		failing.Note(s.opts.Log, "limits for each address were not looked after", err)
 		if !some {
 			continue
 		}

@@ -26,7 +26,7 @@ type memory struct {
 	peers  map[uint32]*peer
 	met    map[uint32][]enforce.Peer // by the limit
 	kernel map[uint32]enforce.NodeSpec
-	others []string // what a limit is set for by itself
+	others []string // the subjects that have a limit of their own
 	bytes  map[uint32]uint64
 	lastID uint32
 	now    time.Time

@@ -67,7 +67,7 @@ func (s *Source) admitGranted(by auth.Actor, n Node) error {
 		return auth.Check(by, auth.Guarantee, auth.Target{Subject: n.Subject, Wish: w})
 	}
 	return auth.Denied(fmt.Sprintf("a reservation of %s is more than you were granted of %s: %s, of which %s are reserved already",
-		rateText(own.BytesPerSec), link.Subject, rateText(most), rateText(used)),
+		units.RateText(own.BytesPerSec), link.Subject, units.RateText(most), units.RateText(used)),
 		"ask for what is left, or the administrator for more: sudo netnice reserve --user NAME --link "+link.Subject.ID+" --grant PERCENT")
 }
 
@@ -122,5 +122,3 @@ func (s *Source) toRelease(uid uint32, link Link) (node uint32, isEnded bool) {
 	}
 	return node, isEnded
 }
-
-func rateText(bytesPerSec uint64) string { return units.FormatRate(bytesPerSec, units.Bytes) }
