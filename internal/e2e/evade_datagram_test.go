@@ -6,6 +6,26 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
+// lateNeighbours begins a program that sends to neighbours before they have their addresses, while a second thread floods
+// the destination. The text before it sets destination, separator (of its address), family and loopback. The text after
+// it uses net (the destination's network), here (a socket on this machine) and kept (the sockets to keep open).
+const lateNeighbours = `
+net = destination[0].rsplit(separator, 1)[0]
+here = socket.socket(family, socket.SOCK_DGRAM)
+here.bind((loopback, 0))
+ready()
+def sends():
+    s = socket.socket(family, socket.SOCK_DGRAM)
+    while True:
+        try:
+            s.sendto(bytes(1400), (destination[0], 9))
+        except OSError:
+            pass
+threading.Thread(target=sends, daemon=True).start()
+time.sleep(0.2)
+kept = []
+`
+
 // Datagrams are charged to the process that sends them, whatever call it uses and whatever process shares the
 // socket.
 func TestEvadeByDatagrams(t *testing.T) {
@@ -40,20 +60,8 @@ while True:
 `},
 		// Each socket's datagrams wait for its neighbour's address, while it sends to this machine.
 		{name: "to neighbours that are there late", text: `
-net = there[0].rsplit(".", 1)[0]
-here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-here.bind(("127.0.0.1", 0))
-ready()
-def sends():
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    while True:
-        try:
-            s.sendto(bytes(1400), (there[0], 9))
-        except OSError:
-            pass
-threading.Thread(target=sends, daemon=True).start()
-time.sleep(0.2)
-kept = []
+destination, separator, family, loopback = there, ".", socket.AF_INET, "127.0.0.1"
+` + lateNeighbours + `
 for number in range(100, 200):
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     kept.append(s)
@@ -71,20 +79,8 @@ subprocess.run(("ip", "-batch", "-"), input=batch, text=True, check=True)
 signal.pause()
 `},
 		{name: "to IPv6 neighbours that are there late, behind a routing header", text: `
-net = there6[0].rsplit(":", 1)[0]
-here = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-here.bind(("::1", 0))
-ready()
-def sends():
-    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-    while True:
-        try:
-            s.sendto(bytes(1400), (there6[0], 9))
-        except OSError:
-            pass
-threading.Thread(target=sends, daemon=True).start()
-time.sleep(0.2)
-kept = []
+destination, separator, family, loopback = there6, ":", socket.AF_INET6, "::1"
+` + lateNeighbours + `
 for number in range(0x100, 0x164):
     s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     kept.append(s)
