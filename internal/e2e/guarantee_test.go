@@ -32,6 +32,19 @@ func (f *field) eachSecond(after testbed.Instant, seconds int, rate float64, por
 	return parts
 }
 
+// compete starts programs of a user that send as fast as they can: some with 16 connections each, and a flood of
+// datagrams, which it returns.
+func (f *field) compete(user uint32, programs int) *script {
+	f.t.Helper()
+	for range programs {
+		f.send(testbed.SenderConfig{UID: user, Connections: 16})
+	}
+	f.ports++
+	flood := f.python(options{in: f.A, uid: user}, udpFlood, f.to(f.ports))
+	flood.read("ready")
+	return flood
+}
+
 // A program has a guarantee of two fifths of its user's limit. It gets that in every second, while other programs send
 // by many connections and a flood of datagrams. All programs together get the limit. Without the guarantee the program
 // has its fair part. The others get the part that it does not use at once.
@@ -43,11 +56,7 @@ func TestGuarantee(t *testing.T) {
 	user := spare + 43 // a user of this test alone
 	f.must("set", "--user", itoa(user), "--up", "5MB/s")
 	x := f.send(testbed.SenderConfig{UID: user})
-	for range others {
-		f.send(testbed.SenderConfig{UID: user, Connections: 16})
-	}
-	f.ports++
-	f.python(options{in: f.A, uid: user}, udpFlood, f.to(f.ports)).read("ready")
+	f.compete(user, others)
 	time.Sleep(time.Second)
 
 	fair := f.eachSecond(testbed.Now(), 2, limit, x.port)
@@ -97,12 +106,7 @@ func TestGuaranteeUDP(t *testing.T) {
 	const limit, guarantee = 5e6, 2e6
 	user := spare + 47
 	f.must("set", "--user", itoa(user), "--up", "5MB/s")
-	for range 3 {
-		f.send(testbed.SenderConfig{UID: user, Connections: 16})
-	}
-	f.ports++
-	x := f.python(options{in: f.A, uid: user}, udpFlood, f.to(f.ports))
-	x.read("ready")
+	x := f.compete(user, 3)
 	f.must("set", "--pid", x.pid(), "--weight", "99")
 	time.Sleep(3 * time.Second)
 	t.Logf("without a guarantee: %.3f of the limit, fair 0.25", f.charged("pid:"+x.pid(), 2*time.Second)/limit)
