@@ -79,7 +79,7 @@ func (k *Kernel) RenewQueues() error {
 // next chooses an epoch that differs from every earlier one, since sockets may remember those.
 func (d *datagrams) next() {
 	was := d.epoch
-	if d.epoch = uint32(monotonicNS()>>20) | 1; d.epoch == was {
+	if d.epoch = uint32(bpf.NowNS()>>20) | 1; d.epoch == was {
 		d.epoch += 2
 	}
 }

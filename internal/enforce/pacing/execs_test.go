@@ -72,9 +72,9 @@ func TestExecsAreTold(t *testing.T) {
 		if err := k.FollowExecs(true); err != nil {
 			t.Fatal(err)
 		}
-		before := monotonicNS()
+		before := bpf.NowNS()
 		e := started(t, k, run())
-		if e.TimeNS < before || e.TimeNS > monotonicNS() || e.StartBoottimeNS == 0 {
+		if e.TimeNS < before || e.TimeNS > bpf.NowNS() || e.StartBoottimeNS == 0 {
 			t.Errorf("told of %+v, asked at %d", e, before)
 		}
 		if err := k.FollowExecs(false); err != nil {

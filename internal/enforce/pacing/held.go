@@ -98,7 +98,7 @@ func (k *Kernel) pushHeld(all bool) (next time.Duration, some bool, err error) {
 	if err != nil {
 		return 0, false, fmt.Errorf("list sockets: %w", err)
 	}
-	now := monotonicNS()
+	now := bpf.NowNS()
 	next = heldLong
 	due := map[uint32]bool{}
 	for _, r := range list {

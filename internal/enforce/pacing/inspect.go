@@ -133,7 +133,7 @@ func (k *Kernel) promisedAhead(t enforce.Turn, node uint32) time.Duration {
 	if k.obj.Classes.Lookup(key, &g) != nil {
 		return t.Ahead // nothing was charged to the guarantee yet
 	}
-	ahead := max(time.Duration(int64(g.Finish-monotonicNS())), -t.Burst)
+	ahead := max(time.Duration(int64(g.Finish-bpf.NowNS())), -t.Burst)
 	if n.Flags&bpf.NodeSliceOnly != 0 {
 		return ahead
 	}
@@ -158,7 +158,7 @@ func (k *Kernel) turn(id uint32, n bpf.Node, direction uint32, child uint64, wei
 		k.obj.Classes.Lookup(bpf.ClassKey{Node: id, Direction: direction, Child: child}, &class) != nil {
 		return t, true // the child has sent nothing
 	}
-	t.Ahead = max(t.Ahead, paidIn(c, class, weight, rate, monotonicNS()))
+	t.Ahead = max(t.Ahead, paidIn(c, class, weight, rate, bpf.NowNS()))
 	return t, true
 }
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
@@ -340,12 +339,4 @@ func (k *Kernel) stopWaiting() error {
 	<-k.done
 	<-k.heldDone
 	return errors.Join(err, k.endExecs(), k.endRequests())
-}
-
-func monotonicNS() uint64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0
-	}
-	return uint64(ts.Nano())
 }

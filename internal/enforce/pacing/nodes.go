@@ -221,7 +221,7 @@ func (k *Kernel) putNode(id uint32, n bpf.Node) error {
 		if n.Limits[0][d].CeilingBytesPerSec == 0 && n.Limits[1][d].CeilingBytesPerSec == 0 {
 			continue
 		}
-		clock := bpf.Clock{TimeNs: monotonicNS(), Vtime: virtualTimeOf(n.Generation)}
+		clock := bpf.Clock{TimeNs: bpf.NowNS(), Vtime: virtualTimeOf(n.Generation)}
 		key := bpf.ClockKey{Node: id, Direction: d}
 		delete(k.noClock, key)
 		err := k.obj.Clocks.Update(key, &clock, ebpf.UpdateNoExist)

@@ -44,7 +44,7 @@ func (k *Kernel) readRequests() {
 		}
 		r, ok := bpf.RequestOf(record.RawSample)
 		// The number of a request is its time, in fractions of a nanosecond.
-		age := time.Duration((monotonicNS()<<10 - r.Number) >> 10)
+		age := time.Duration((bpf.NowNS()<<10 - r.Number) >> 10)
 		if !ok || age > enforce.RequestPatience {
 			continue // its program has stopped waiting, or asked an earlier daemon
 		}

@@ -69,7 +69,7 @@ func (k *Kernel) counters(id uint32, wide func() []uint32) (enforce.NodeStats, e
 		return enforce.NodeStats{}, fmt.Errorf("read node %d: %w", id, err)
 	}
 	s := enforce.NodeStats{ID: id, Parent: n.Parent}
-	now := monotonicNS()
+	now := bpf.NowNS()
 	for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
 		key := bpf.ClockKey{Node: id, Direction: d}
 		if k.noClock[key] {

@@ -136,7 +136,7 @@ func (g *gate) Allow(bytes uint64) error { return g.allow(bytes, ebpf.UpdateExis
 
 // allow implements Allow. With UpdateExist it fails if the gate has gone with its queue.
 func (g *gate) allow(bytes uint64, how ebpf.MapUpdateFlags) error {
-	to := bpf.Gate{AllowedBytes: bytes, UntilNs: monotonicNS() + uint64(enforce.GateTime)}
+	to := bpf.Gate{AllowedBytes: bytes, UntilNs: bpf.NowNS() + uint64(enforce.GateTime)}
 	if err := g.at.s.obj.Gates.Update(g.at.key(g.id), &to, how); err != nil {
 		return fmt.Errorf("let packets by the gate of node %d: %w", g.id, err)
 	}

@@ -52,7 +52,7 @@ func TestSentToAQueueThatIsHeld(t *testing.T) {
 		}
 		var entry bpf.SendPlace
 		must(t, k.send.obj.Sender.Lookup(ns, &entry))
-		entry.UsedNs = monotonicNS() - uint64(2*sendIdle)
+		entry.UsedNs = bpf.NowNS() - uint64(2*sendIdle)
 		must(t, k.send.obj.Sender.Put(ns, &entry))
 		must(t, k.Maintain())
 	}
@@ -110,7 +110,7 @@ func ages(t *testing.T, k *Kernel, used bool) {
 	t.Helper()
 	k.mu.Lock()
 	p := k.sendingAt(k.send.home)
-	p.entry.UsedNs = monotonicNS() - uint64(3*sendIdle)
+	p.entry.UsedNs = bpf.NowNS() - uint64(3*sendIdle)
 	entry := p.entry
 	if used {
 		entry.UsedNs += uint64(sendIdle)

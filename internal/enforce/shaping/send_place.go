@@ -128,7 +128,7 @@ func (p *sendPlace) ensurePair() error {
 		return nil
 	}
 	p.entry = bpf.SendPlace{
-		QueueIfindex: uint32(p.pair.Queue.Attrs().Index), ReturnIfindex: uint32(p.pair.Back.Attrs().Index), UsedNs: monotonicNS(),
+		QueueIfindex: uint32(p.pair.Queue.Attrs().Index), ReturnIfindex: uint32(p.pair.Back.Attrs().Index), UsedNs: bpf.NowNS(),
 	}
 	if err := p.s.obj.Sender.Put(p.NS, &p.entry); err != nil {
 		return fmt.Errorf("write which devices are netnice's: %w", err)

@@ -100,7 +100,7 @@ func namespaceShare(whole float64, parts []*part) float64 {
 func (s *sender) adapt() error {
 	var errs []error
 	var busy []*sendPlace
-	now := monotonicNS()
+	now := bpf.NowNS()
 	for _, p := range s.places {
 		idle, err := p.idle(now)
 		errs = append(errs, err)
@@ -142,7 +142,7 @@ func (n *outgoing) waitsLong(id uint32, busy []*sendPlace) bool {
 
 func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 	now := time.Now()
-	nowNS := monotonicNS()
+	nowNS := bpf.NowNS()
 	var moved uint64
 	children := map[uint64][]*part{} // classes of each child
 	seen := map[*outlet]bpf.Outflow{}
@@ -224,7 +224,7 @@ func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children
 	if err != nil {
 		return nil, false, fmt.Errorf("read the clock of node %d: %w", key.Node, err)
 	}
-	nowNS := monotonicNS()
+	nowNS := bpf.NowNS()
 	went := s.progress.Went(clock, limit, nowNS)
 	rates = map[uint64]float64{}
 	shared := map[uint64][]*part{} // classes by the one that is charged

@@ -68,7 +68,7 @@ func (p *sendPlace) look(by holds) error {
 	if p.IsHome() && !p.unasked {
 		return nil
 	}
-	now := monotonicNS()
+	now := bpf.NowNS()
 	idle, err := p.idle(now)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (p *sendPlace) stay() error {
 	if !p.leaving {
 		return nil
 	}
-	p.entry.UsedNs = monotonicNS() // otherwise the queue would still be idle
+	p.entry.UsedNs = bpf.NowNS() // otherwise the queue would still be idle
 	if err := p.s.obj.Sender.Put(p.NS, &p.entry); err != nil {
 		return fmt.Errorf("keep a queue: %w", err)
 	}

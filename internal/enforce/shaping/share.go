@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
@@ -86,7 +85,7 @@ func (s *share) look(base *bpf.Object, key bpf.ClassKey, limit uint64) (rate uin
 	if err != nil {
 		return 0, false, fmt.Errorf("read the clock of node %d: %w", key.Node, err)
 	}
-	return uint64(s.due(clock, k, limit, monotonicNS())), true, nil
+	return uint64(s.due(clock, k, limit, bpf.NowNS())), true, nil
 }
 
 // directionCeiling returns the lowest ceiling in one direction, 0 = none.
@@ -97,12 +96,4 @@ func directionCeiling(spec enforce.NodeSpec, d enforce.Direction) (rate uint64) 
 		}
 	}
 	return rate
-}
-
-func monotonicNS() uint64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0
-	}
-	return uint64(ts.Nano())
 }

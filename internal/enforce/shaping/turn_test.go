@@ -80,7 +80,7 @@ func TestDevicesAreLeftInTurns(t *testing.T) {
 		defer k.mu.Unlock()
 		k.send.turnUp = 0
 		p := k.sendingAt(home)
-		p.entry.UsedNs = monotonicNS() - uint64(3*sendIdle)
+		p.entry.UsedNs = bpf.NowNS() - uint64(3*sendIdle)
 		err = errors.Join(k.send.obj.Sender.Put(p.NS, &p.entry), p.look(k.holds))
 		left = many - len(p.attached)
 		if again {
@@ -129,7 +129,7 @@ func TestNamespaceWithoutProcessesIsLeftInTurns(t *testing.T) {
 	k.send.turnUp = 0
 	p := k.sendingAt(ns)
 	many := len(p.attached)
-	p.entry.UsedNs = monotonicNS() - uint64(2*sendLeft)
+	p.entry.UsedNs = bpf.NowNS() - uint64(2*sendLeft)
 	err = errors.Join(k.send.obj.Sender.Put(ns, &p.entry), p.look(k.holds))
 	left := many - len(p.attached)
 	k.mu.Unlock()
