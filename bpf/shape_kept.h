@@ -31,11 +31,11 @@ static __always_inline void nn_kept_key(struct __sk_buff *skb,
 	}
 }
 
-static const struct nn_whose nn_whose_none = {};
+static const struct nn_whose nn_no_path = {};
 
-__noinline int nn_path_keep(struct __sk_buff *skb, const struct nn_packet *p,
-			    const struct nn_slot *slot,
-			    const struct nn_whose *path)
+__noinline int nn_path_store(struct __sk_buff *skb, const struct nn_packet *p,
+			     const struct nn_slot *slot,
+			     const struct nn_whose *path)
 {
 	struct nn_kept k = {};
 	struct nn_whose *known;
@@ -44,7 +44,7 @@ __noinline int nn_path_keep(struct __sk_buff *skb, const struct nn_packet *p,
 		return 0;
 	nn_kept_key(skb, p, slot, &k);
 	/* before Linux 6.2 what is put into a map may not be an argument */
-	bpf_map_update_elem(&kept, &k, &nn_whose_none, BPF_NOEXIST);
+	bpf_map_update_elem(&kept, &k, &nn_no_path, BPF_NOEXIST);
 	known = bpf_map_lookup_elem(&kept, &k);
 	if (known)
 		*known = *path;

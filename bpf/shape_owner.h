@@ -365,7 +365,7 @@ static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 		return slot && !path->hops[0].node &&
 		       nn_path_kept(skb, p, slot, path);
 	if (keep)
-		nn_path_keep(skb, p, slot, path);
+		nn_path_store(skb, p, slot, path);
 	return true;
 }
 

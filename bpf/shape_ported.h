@@ -55,7 +55,7 @@ static __noinline bool nn_ported_path(struct __sk_buff *skb,
 	for (int i = 0; i < NN_PATH_MAX; i++)
 		path->hops[i] = o->path.hops[i];
 	if (p->more)
-		nn_path_keep(skb, p, slot, path);
+		nn_path_store(skb, p, slot, path);
 	return true;
 }
 

@@ -142,7 +142,7 @@ static __always_inline void nn_refuse(struct __sk_buff *skb,
 	if (!p->more)
 		return;
 	path->hops[0].node |= NN_KEPT_DROPPED;
-	nn_path_keep(skb, p, slot, path);
+	nn_path_store(skb, p, slot, path);
 }
 
 /* nn_let_in tells whether a packet gets into the queue of that hop. The

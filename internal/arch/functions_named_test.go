@@ -11,7 +11,7 @@ import (
 
 const (
 	wherePage = "../../docs/internals/where-do-i-find.md"
-	whereRows = 37
+	whereRows = 36
 	lifePages = "../../docs/internals/life-of-*.md"
 	lifeLines = 60
 )
