@@ -172,9 +172,9 @@ func TestGuidePages(t *testing.T) {
 // other constants say. A constant is lowered when some were split, and never raised.
 const (
 	mostWords        = 25
-	longDecisions    = 691 // docs/decisions/*.md
+	longDecisions    = 419 // docs/decisions/*.md
 	longMeasurements = 140 // docs/MEASUREMENTS.md
-	longLab          = 74  // lab/README.md
+	longLab          = 71  // lab/README.md
 )
 
 var (
