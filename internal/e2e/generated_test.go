@@ -162,6 +162,13 @@ func newGenerated(t *testing.T, receives bool) *generated {
 	_ = g.B.Sysctl("net/ipv4/tcp_shrink_window", "1") // windows shrink less before Linux 6.5, which has it not
 	for _, ns := range []*testbed.NetNS{g.A, g.B} {
 		err := errors.Join(ns.Sysctl("net/ipv4/ping_group_range", "0 2147483647"), ns.Sysctl("net/ipv4/tcp_fastopen", "1027")) // for all
+		// Parts of datagrams that were refused would leave no room for others, for half a minute.
+		for name, value := range map[string]string{
+			"net/ipv4/ipfrag_time": "1", "net/ipv4/ipfrag_high_thresh": "67108864",
+			"net/ipv6/ip6frag_time": "1", "net/ipv6/ip6frag_high_thresh": "67108864",
+		} {
+			err = errors.Join(err, ns.Sysctl(name, value))
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

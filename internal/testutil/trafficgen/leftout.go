@@ -9,7 +9,7 @@ type Way struct {
 // LeftOut holds all known evasions. A test compares their names with EVASION.
 var LeftOut = []Way{
 	{"Another network namespace", "configure the devices of its namespace, but for lo"},
-	{"Other protocols", "send by packet sockets or AF_XDP; receive by ICMP and raw sockets"},
+	{"Other protocols", "send by packet sockets or AF_XDP; receive by ICMP and raw sockets, or by UDP-Lite sockets that send nothing"},
 	{"Multicast and broadcast", "receive what is sent to a group"},
 	{"Somebody else sends", "have a server, cron or D-Bus send for it"},
 	{"A descriptor is passed", "have a process that is not limited send by its sockets"},

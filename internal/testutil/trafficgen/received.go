@@ -14,7 +14,7 @@ var receivers = []dimension{
 	{"option", receiverOptions},
 	{"option2", receiverOptions},
 	{"call", slices.Concat(always("recv", "msg"), onlyIf(stream, "discard", "splice", "ring", "ring_read"), onlyIf(receivesByRingAlone, "ring_closed"),
-		onlyIf(datagram, "recvmmsg", "told"), onlyIf(receivesUnconnected, "unconnected"))},
+		onlyIf(datagram, "recvmmsg"), onlyIf(udp, "told"), onlyIf(receivesUnconnected, "unconnected"))},
 	{"bytes", always("65536", "100", "1400", "9000", "1048576")},
 	{"peer", slices.Concat(always("floods", "bursts", "small"), onlyIf(stream, "stalls", "resets", "reorders", "duplicates"), onlyIf(converses, "converses"), onlyIf(udp, "pieces"))},
 	beside,
@@ -29,8 +29,10 @@ func converses(l, s Traits) bool { return stream(l, s) && s["call"] != "ring_clo
 
 func receivesUnconnected(l, s Traits) bool { return manyPlaces(l, s) }
 
+func serves(_, s Traits) bool { return s["life"] == "serves" }
+
 // receiverOptions holds the options that a program sets on sockets by which it receives; it sets two.
 var receiverOptions = slices.Concat(always("none", "rcvbuf_small", "rcvbuf_large", "busy_poll", "tos", "filter", "ip_options"),
 	onlyIf(stream, "nodelay", "maxseg_100", "maxseg_536", "window_clamp", "rcvlowat", "keepalive", "quickack", "fastopen"),
 	onlyIf(udp, "coalesced"),
-	onlyIf(isTCP, "md5_full", "defer_accept"))
+	onlyIf(isTCP, "md5_full"), onlyIf(serves, "defer_accept", "defer_accept"))
